@@ -33,9 +33,11 @@ def objective(problem: oracle.Problem):
 def algorithm(problem: oracle.Problem):
     kind = algorithms.ALGORITHMS[problem.algorithm]
     if kind is algorithms.FedAvg:
-        return kind(step_size=problem.step, local_steps=problem.local_steps, mixing=problem.mixing)
+        steps = {"step_size": problem.step, "local_steps": problem.local_steps}
+        return kind(**steps, mixing=problem.mixing, full_records=problem.full_records)
     mixing = "metropolis" if kind is algorithms.ExactMixing else problem.mixing
-    return kind(rho=problem.rho, tau=problem.tau, mixing=mixing, client=problem.client)
+    settings = {"tau": problem.tau, "client": problem.client, "full_records": problem.full_records}
+    return kind(rho=problem.rho, mixing=mixing, **settings)
 
 
 def simulator(

@@ -52,7 +52,7 @@ class Searched:
     def bound(self, pairs):
         """Δ of each candidate, as an engine calibrates with it."""
         counts = np.full(len(pairs.model), self.records)
-        weight = eq.strong_convexity(self.algorithm.rho, self.shipped.lam, pairs.server_clients)
+        weight = self.algorithm.client_rule.modulus(self.shipped.lam, pairs.server_clients, counts)
         tolerance = tolerance_for(self.shipped, np.float64, np)
         return self.privacy.sensitivity(self.shipped, self.algorithm, counts, weight, tolerance)
 
@@ -60,7 +60,7 @@ class Searched:
         counts = np.full(len(pairs.model), float(self.records))
         problems = _Problems(
             self.shipped, pairs.features[world], pairs.targets[world], counts, pairs.server_clients,
-            self.algorithm.rho, self.privacy.update_norm,
+            self.algorithm.client_rule, self.privacy.update_norm,
         )  # fmt: skip
         step = self.algorithm.client_rule.step(problems, pairs.model, np.zeros_like(pairs.model), lambda model: model)
         return step.model
@@ -121,12 +121,12 @@ class _Problems:
     targets: np.ndarray
     counts: np.ndarray
     server_clients: np.ndarray
-    rho: float
+    rule: object
     update_norm: float | None
 
     @property
     def modulus(self):
-        return eq.strong_convexity(self.rho, self.objective.lam, self.server_clients)[:, None]
+        return self.rule.modulus(self.objective.lam, self.server_clients, self.counts)[:, None]
 
     @property
     def records(self):

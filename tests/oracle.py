@@ -99,6 +99,7 @@ class Problem:
     client: str = "admm"
     step: float = 0.05
     local_steps: int = 1
+    full_records: int = 1
 
     @property
     def dimension(self) -> int:
@@ -174,6 +175,11 @@ def regulariser(problem: Problem, client: Client) -> float:
     return problem.objectives[client.cluster].lam / at_server
 
 
+def importance(problem: Problem, client: Client) -> float:
+    """How much f_k weighs: a client with fewer than `full_records` records counts in proportion to them."""
+    return min(1.0, len(client.y) / problem.full_records)
+
+
 def sigmoid(z: float) -> float:
     if z >= 0:
         return 1.0 / (1.0 + np.exp(-z))
@@ -199,7 +205,7 @@ def f_value(problem: Problem, client: Client, w: np.ndarray) -> float:
     total = 0.0
     for x, y in zip(client.X, client.y, strict=True):
         total += sample_loss(objective, x, y, w)[0]
-    return total / len(client.y) + regulariser(problem, client) * float(w @ w)
+    return importance(problem, client) * (total / len(client.y) + regulariser(problem, client) * float(w @ w))
 
 
 def f_gradient(problem: Problem, client: Client, w: np.ndarray) -> np.ndarray:
@@ -207,7 +213,7 @@ def f_gradient(problem: Problem, client: Client, w: np.ndarray) -> np.ndarray:
     total = np.zeros(problem.dimension)
     for x, y in zip(client.X, client.y, strict=True):
         total += sample_loss(objective, x, y, w)[1] * x
-    return total / len(client.y) + 2.0 * regulariser(problem, client) * w
+    return importance(problem, client) * (total / len(client.y) + 2.0 * regulariser(problem, client) * w)
 
 
 def f_hessian(problem: Problem, client: Client, w: np.ndarray) -> np.ndarray:
@@ -215,7 +221,8 @@ def f_hessian(problem: Problem, client: Client, w: np.ndarray) -> np.ndarray:
     total = np.zeros((problem.dimension, problem.dimension))
     for x, y in zip(client.X, client.y, strict=True):
         total += sample_loss(objective, x, y, w)[2] * np.outer(x, x)
-    return total / len(client.y) + 2.0 * regulariser(problem, client) * np.eye(problem.dimension)
+    mean = total / len(client.y) + 2.0 * regulariser(problem, client) * np.eye(problem.dimension)
+    return importance(problem, client) * mean
 
 
 def newton(value, gradient, hessian, start: np.ndarray, scale: float) -> np.ndarray:
@@ -261,10 +268,10 @@ def primal(problem: Problem, client: Client, centre: np.ndarray, dual: np.ndarra
     """ClientPrimalUpdate."""
     identity = np.eye(problem.dimension)
     if problem.objectives[client.cluster].kind == "ridge":
-        samples = len(client.y)
-        m = problem.rho + 2.0 * regulariser(problem, client)
-        left = 2.0 / samples * client.X.T @ client.X + m * identity
-        return np.linalg.solve(left, 2.0 / samples * client.X.T @ client.y + problem.rho * centre + dual)
+        each = 2.0 * importance(problem, client) / len(client.y)
+        m = problem.rho + 2.0 * importance(problem, client) * regulariser(problem, client)
+        left = each * client.X.T @ client.X + m * identity
+        return np.linalg.solve(left, each * client.X.T @ client.y + problem.rho * centre + dual)
     at_zero = f_gradient(problem, client, np.zeros(problem.dimension))
     return newton(
         lambda w: primal_value(problem, client, centre, dual, w),

@@ -97,10 +97,10 @@ def centralised(name, folder, cluster, at_its_own_defaults=False):
 def test_with_privacy_figures_come_with_the_verdict_that_they_deserve(name):
     """Two of the nine seeds of examples/tables/compare.py are within the ends that its page prints.
 
-    Whether noise drowns the signal follows from public quantities, and is the same for all seeds.
+    Verdicts agree with held-out rows, and are among those that it prints.
     """
     printed = {
-        epsilon: (float(least), float(most), "noise drowns the signal" in verdicts)
+        epsilon: (float(least), float(most), verdicts)
         for table, epsilon, least, most, verdicts in re.findall(
             r"^\| (\w+) \| \w+ \| ([\d.]+) \| \S+ \((\S+) to (\S+)\) \| (.*) \|$",
             (EXAMPLES / "README.md").read_text("utf-8"),
@@ -111,6 +111,6 @@ def test_with_privacy_figures_come_with_the_verdict_that_they_deserve(name):
     assert list(printed) == ["8", "4", "1"]
     found = runpy.run_path(str(EXAMPLES / "compare.py"))["compared"](name, epsilons=(8.0, 4.0, 1.0), seeds=(0, 1))
     for row in found:
-        least, most, drowned = printed[f"{row.epsilon:g}"]
+        least, most, verdicts = printed[f"{row.epsilon:g}"]
         assert least - 0.002 <= row.least <= row.most <= most + 0.002
-        assert row.verdicts["noise drowns the signal"] == (2 if drowned else 0)
+        assert all(kind in verdicts for kind in row.verdicts)

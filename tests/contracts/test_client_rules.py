@@ -58,7 +58,8 @@ def test_a_step_returns_clean_models_what_was_released_and_errors(rule, parts):
 def test_a_step_is_clipped_around_its_public_centre(rule, parts):
     problem, received, dual = parts
     near = Quadratic(100.0 * problem.targets, rule.rho, update_norm=0.01)
-    away = rule.step(near, received, dual, lambda model: model).model - rule.centre(received, dual, near.modulus)
+    centre = rule.centre(received, dual, near.modulus, near.records)
+    away = rule.step(near, received, dual, lambda model: model).model - centre
     assert np.linalg.norm(away, axis=1) == pytest.approx(np.full(CLIENTS, 0.01), rel=1e-6)
 
 

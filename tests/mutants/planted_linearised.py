@@ -16,6 +16,9 @@ HOSTILE = (
 )
 LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
 PROMISED = "tests/algorithms/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
+WEIGHTED = "tests/simulate/test_simulator_against_oracle.py::test_counting_records_agrees_with_weighted_losses"
+POOLED = "tests/simulate/test_full_records.py::test_counting_records_solves_the_pooled_problem"
+OVERSHOOT = "tests/simulate/test_automatic_rho.py::test_gradient_steps_under_privacy_never_overshoot_what_bounds_allow"
 BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take_the_same_steps"
 RECORDED = (
     "tests/simulate/compiled/test_engine.py::"
@@ -57,7 +60,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-few-records-in-full",
         "a client with few records takes a whole step, with the noise of a shortened one",
         "Its records move the release further than Δ.",
-        "LinearisedStep.rho_of",
+        "ClientRule.rho_of",
         "self.rho if self.full_records == 1 else eq.rho_by_records(self.rho, records, self.full_records)",
         "self.rho",
         (SEARCH, BY_RECORDS),
@@ -70,6 +73,60 @@ LINEARISED: tuple[Mutant, ...] = (
         "full_reach * rows / max(rows, full_records)",
         "full_reach",
         (BY_RECORDS,),
+    ),
+    Mutant(
+        "few-records-in-full-fedavg",
+        "federated averaging takes whole steps for a client with few records, with the noise of shortened ones",
+        "Its records move the release further than Δ.",
+        "GradientSteps.step_of",
+        "self.step_size / self.rho_of(records) if self.full_records > 1 else self.step_size",
+        "self.step_size",
+        (SEARCH, WEIGHTED),
+    ),
+    Mutant(
+        "few-records-held-loosely",
+        "NumPy's primal problems have ρ for a client with few records, with the noise for a larger ρ_k",
+        "Its records move the release further than Δ.",
+        "array_blocks",
+        "rule.rho_of(setup.layout.counts)",
+        "rule.rho",
+        (WEIGHTED,),
+    ),
+    Mutant(
+        "few-records-wrong-centre",
+        "the centre of the primal problem of a client with few records is that of ρ",
+        "Its model is pulled towards zero.",
+        "ProximalStep.centre",
+        "self.rho_of(records)",
+        "self.rho",
+        (WEIGHTED,),
+    ),
+    Mutant(
+        "few-records-held-loosely-compiled",
+        "compiled primal problems have ρ for a client with few records",
+        "As above, in the compiled engine alone.",
+        "kind:CompiledKind.prepare",
+        "rule.rho_of(setup.layout.counts)",
+        "rule.rho",
+        (POOLED,),
+    ),
+    Mutant(
+        "records-of-any-client",
+        'count = "records" takes the fewest records of a client for the most',
+        "Large clients count no more than small ones.",
+        "with_count",
+        "federation.counts.max(initial=1)",
+        "federation.counts.min()",
+        (POOLED,),
+    ),
+    Mutant(
+        "automatic-rho-overshoots",
+        "ρ is chosen as if rows pointed in all directions alike",
+        "ε = 8 ended at R² −1.5, worse than ε = 4.",
+        "rho:_public",
+        "bend * weight * privacy.x_norm**2 + ridge",
+        "bend * weight * variance + ridge",
+        (OVERSHOOT,),
     ),
     Mutant(
         "linearised-unprojected",

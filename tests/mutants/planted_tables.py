@@ -213,7 +213,7 @@ TABLES: tuple[Mutant, ...] = (
         "a table is trained with ρ = 5 unless its config says otherwise",
         "The defaults did not converge on four of four data sets.",
         "_with_rho",
-        'own and "rho" not in algorithm.model_fields_set',
+        'own and algorithm.uses("rho") and "rho" not in stated',
         "False",
         ("tests/simulate/test_automatic_rho.py::test_tables_choose_by_themselves_and_generated_data_do_not",),
     ),

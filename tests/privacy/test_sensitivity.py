@@ -147,6 +147,7 @@ class SmoothWelsch(BoundedWelsch):
 
 ADMM, LINEARISED = PGFL(rho=0.3), PGFL(rho=0.3, client="gradient")
 BY_RECORDS = PGFL(rho=0.3, client="gradient", full_records=20)
+PRIMAL_BY_RECORDS = PGFL(rho=0.3, full_records=20)
 IN_BALL = private(x_norm=X_NORM, y_bound=1.5, w_norm=0.7)
 SEARCHES = {
     **{
@@ -165,6 +166,11 @@ SEARCHES = {
     "huber, radius never reached": (Searched(Huber(kappa=0.3), ADMM, private(x_norm=0.1, update_norm=9.0), wide), 0.99),
     "linearised, huber": (Searched(Huber(lam=0.5, kappa=0.3), LINEARISED, private(x_norm=X_NORM), wide), 0.99),
     "linearised, few records": (Searched(Huber(lam=0.5, kappa=0.3), BY_RECORDS, private(x_norm=X_NORM), wide), 0.99),
+    "huber, few records": (Searched(Huber(lam=0.5, kappa=0.3), PRIMAL_BY_RECORDS, private(x_norm=X_NORM), wide), 0.99),
+    "logistic, few records": (Searched(Logistic(lam=0.5), PRIMAL_BY_RECORDS, private(x_norm=X_NORM), binary), 0.99),
+    "fedavg, few records": (
+        Searched(Huber(lam=0.0, kappa=0.3), FedAvg(0.05, 4, full_records=20), private(x_norm=X_NORM), wide), 0.9
+    ),
     "linearised, logistic": (Searched(Logistic(lam=0.5), LINEARISED, private(x_norm=X_NORM), binary), 0.99),
     "linearised, hinge": (Searched(Hinge(lam=0.5), LINEARISED, private(x_norm=X_NORM), binary), 0.99),
     "linearised, ridge": (Searched(Ridge(lam=0.5), LINEARISED, IN_BALL, lambda gene: 3.0 * gene), 0.75),

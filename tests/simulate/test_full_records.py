@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from pgfl import PGFL, ExactMixing, Huber, Privacy, Ridge, synthetic_regression, train
+from pgfl import PGFL, ExactMixing, FedAvg, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.algorithms.roles import Client, RoundRequest
 from pgfl.config import parse
 from pgfl.errors import ConfigError
@@ -63,11 +63,66 @@ def test_with_it_all_clients_of_a_pair_ask_for_the_same_noise():
     assert spent[20].max() <= spent[1].max() * (1 + 1e-9)
 
 
-def test_it_is_for_gradient_steps_and_at_least_one_record():
-    with pytest.raises(ConfigError, match=r"gradient"):
-        PGFL(rho=1.0, full_records=5)
+def pooled_fit(federation, q):
+    own = np.repeat(federation.client_cluster, federation.counts) == q
+    return np.linalg.lstsq(federation.features[own], federation.targets[own], rcond=None)[0]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+def test_counting_records_solves_the_pooled_problem(engine):
+    """ADMM with exact mixing ends at the fit of all records of a cluster together; counting clients does not."""
+    fits = {}
+    for count in ("clients", "records"):
+        algorithm = ExactMixing(rho="auto", count=count)
+        fits[count] = train(FEDERATION, algorithm, Ridge(lam=0.0), rounds=600, engine=engine, metrics=[])
+    for q, name in enumerate(FEDERATION.cluster_ids):
+        pooled = pooled_fit(FEDERATION, q)
+        np.testing.assert_allclose(fits["records"].cluster(name), pooled, atol=1e-7)
+        assert np.abs(fits["clients"].cluster(name) - pooled).max() > 1e-3
+
+
+@pytest.mark.parametrize("trust", ["local", "site", "masked"])
+@pytest.mark.parametrize("client", ["admm", "gradient"])
+def test_counting_records_charges_every_client_for_the_same_share_of_a_record(trust, client):
+    if trust != "local" and client == "admm":
+        pytest.skip("sums are noised without duals only")
+    privacy = Privacy(
+        epsilon=1.0,
+        x_norm=2.0,
+        trust=trust,
+        max_releases=5,
+        index="release",
+        contributors=2,
+        colluders=0,
+        noise="seeded",
+    )
+    algorithm = PGFL(rho=9.0, client=client, count="records")
+    result = train(FEDERATION, algorithm, Huber(lam=0.0), rounds=5, privacy=privacy, metrics=[])
+    assert np.ptp(result.privacy[0]["rho"]) == pytest.approx(0.0, abs=1e-12)
+    stated = PGFL(rho=9.0, client=client, full_records=int(FEDERATION.counts.max()))
+    same = train(FEDERATION, stated, Huber(lam=0.0), rounds=5, privacy=privacy, metrics=[])
+    np.testing.assert_array_equal(same.models[0].servers, result.models[0].servers)
+
+
+def test_a_solver_s_sensitivity_has_the_larger_of_its_records_and_those_that_count_in_full():
+    privacy, algorithm = Privacy(epsilon=1.0, x_norm=2.0), PGFL(rho=9.0, full_records=12)
+    modulus = algorithm.client_rule.modulus(0.0, 6, FEDERATION.counts.astype(float))
+    deltas = privacy.sensitivity(Huber(lam=0.0), algorithm, FEDERATION.counts, modulus, 0.0)
+    assert deltas == pytest.approx(4.0 * 2.0 / 9.0 / np.maximum(FEDERATION.counts, 12))
+
+
+def test_what_is_counted_is_clients_or_records():
     with pytest.raises(ConfigError, match=r"full_records"):
         PGFL(rho=1.0, client="gradient", full_records=0)
-    with pytest.raises(ConfigError, match=r"gradient"):
-        parse({"algorithm": {"full_records": 5}})
-    assert parse({"algorithm": {"client": "gradient", "full_records": 5}}).algorithm.full_records == 5
+    with pytest.raises(ConfigError, match=r'"clients" or "records"'):
+        PGFL(count="rows")
+    with pytest.raises(ConfigError, match=r"leave one of them out"):
+        FedAvg(count="records", full_records=5)
+    with pytest.raises(ConfigError, match=r"leave one of them out"):
+        parse({"algorithm": {"count": "records", "full_records": 5}})
+    with pytest.raises(ConfigError, match=r"give full_records here"):
+        Client(Ridge(), PGFL(rho=1.0, count="records"), [[1.0]], [1.0]).answer(
+            RoundRequest(1, 6, np.ones(1)), release=lambda model: model
+        )
+    assert parse({"algorithm": {"full_records": 5}}).algorithm.full_records == 5
+    assert parse({"algorithm": {"kind": "fedavg", "count": "records"}}).algorithm.count == "records"

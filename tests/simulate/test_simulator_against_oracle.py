@@ -42,6 +42,17 @@ def test_linearised_steps_agree_over_fifty_rounds(algorithm, kind, seed):
     assert_same(random_case(seed + offset, kind, algorithm=algorithm, client="gradient"), ROUNDS)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("client", ["admm", "gradient"])
+@pytest.mark.parametrize("kind", ["ridge", "logistic", "huber"])
+def test_counting_records_agrees_with_weighted_losses(algorithm, client, kind):
+    """The oracle weighs every f_k by D_k/R; the simulator changes ρ_k, or the length of steps."""
+    changes = {} if algorithm == "fedavg" else {"client": client}
+    for full in (3, 60):
+        case = random_case(5, kind, None, "few", 0.1, algorithm=algorithm, full_records=full, **changes)
+        assert_same(case, 20)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_linearised_steps_agree_in_every_shape_with_scheduling_and_noise(shape):
     assert_same(random_case(3, "ball", shape, "few", True, algorithm="pgfl", client="gradient"), ROUNDS)

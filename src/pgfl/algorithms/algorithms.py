@@ -40,6 +40,9 @@ from pgfl.federation.graphs import Mixing
 from pgfl.registry import Registry, config_keys, setting
 
 AUTO: Final = "auto"
+Counted = Literal["clients", "records"]
+CLIENTS: Final = "clients"
+RECORDS: Final = "records"
 DEFAULT: Final = 5.0
 
 
@@ -74,10 +77,20 @@ def is_automatic(algorithm: object) -> bool:
     return bool(vars(algorithm).get("rho") == AUTO)
 
 
+def counts_records(algorithm: object) -> bool:
+    """Whether `count` = "records" has yet to become a number, `full_records`."""
+    return bool(vars(algorithm).get("count") == RECORDS)
+
+
 def check_chosen(algorithm: object) -> None:
-    """Raise `ConfigError` if ρ has yet to be chosen."""
+    """Raise `ConfigError` if ρ or `full_records` have yet to be chosen."""
     if is_automatic(algorithm):
         raise ConfigError('algorithm.rho = "auto" is replaced by a number when training starts; give a number here.')
+    if counts_records(algorithm):
+        raise ConfigError(
+            'algorithm.count = "records" is replaced by a number when training starts; give full_records here: the '
+            "largest number of records of a client."
+        )
 
 
 def stated_rho(algorithm: object) -> float | None:
@@ -119,6 +132,11 @@ class Algorithm(ABC):
         """Return the two rules; raise `ConfigError` if a parameter is invalid."""
 
     def __post_init__(self) -> None:
+        counted = vars(self).get("count", CLIENTS)
+        if counted not in (CLIENTS, RECORDS):
+            raise ConfigError(f'algorithm.count must be "clients" or "records"; got {counted!r}.')
+        if counted == RECORDS and vars(self).get("full_records", 1) != 1:
+            raise ConfigError('algorithm.full_records follows from count = "records"; leave one of them out.')
         if not is_automatic(self):
             self.rules()
         if not (callable(self.tau) or isinstance(self.tau, Adaptive)):
@@ -176,8 +194,9 @@ class PGFL(Algorithm):
 
     Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2. `client` names a
     client rule, or is one: with "gradient" a client takes one gradient step instead of solving its problem: that is
-    cheaper, and loses less to noise. `full_records` is then the number of records from which on a client's step counts
-    in full. With `tau` "auto" the weights between clusters are estimated as rounds go on (see `LearnedWeights`).
+    cheaper, and loses less to noise. `full_records` is the number of records from which on a client counts in full;
+    with `count` = "records" instead of "clients" it is that of the largest client, so that all records count alike.
+    With `tau` "auto" the weights between clusters are estimated as rounds go on (see `LearnedWeights`).
     """
 
     rho: Rho = Rho()
@@ -185,6 +204,7 @@ class PGFL(Algorithm):
     mixing: Mixing = "uniform"
     client: str | ClientRule = "admm"
     full_records: int = setting(1, ge=1)
+    count: Counted = CLIENTS
 
     kind: ClassVar[str] = "pgfl"
 
@@ -207,9 +227,7 @@ class PGFL(Algorithm):
         kind = CLIENT_RULES[self.client]
         keys = config_keys(kind)
         if self.full_records != 1 and "full_records" not in keys:
-            raise ConfigError(
-                'full_records is for gradient steps; set client = "gradient" with it, or full_records = 1.'
-            )
+            raise ConfigError(f'The client rule "{self.client}" has no full_records; leave it out.')
         return kind(**{name: getattr(self, name) for name in ("rho", "full_records") if name in keys})
 
 
@@ -242,18 +260,23 @@ class OneStep(PGFL):
 class FedAvg(Algorithm):
     """FedAvg on the server graph: one model for all clients, local gradient steps, averages of averages.
 
-    The mean is over participants, not weighted by D_k, because the paper's risk weighs clients, not samples.
+    The mean is over participants, not weighted by D_k, because the paper's risk weighs clients, not samples; `count` =
+    "records" weighs samples.
     """
 
     step_size: float = setting(0.005, gt=0)
     local_steps: int = setting(5, ge=1)
     mixing: Mixing = "uniform"
+    full_records: int = setting(1, ge=1)
+    count: Counted = CLIENTS
 
     kind: ClassVar[str] = "fedavg"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """Gradient steps, and the neighbourhood's average of one model."""
-        return GradientSteps(self.step_size, self.local_steps), NeighbourhoodAverage(personalised=False)
+        return GradientSteps(self.step_size, self.local_steps, self.full_records), NeighbourhoodAverage(
+            personalised=False
+        )
 
 
 ALGORITHMS = Registry[type[Algorithm]](

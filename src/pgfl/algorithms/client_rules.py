@@ -9,8 +9,11 @@ moves its exact solution by at most sup ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ / (D_
 of the paper; we fix a gap in its proof, which needs convexity.)
 
 A linearised step w_{q,s} − ∇f_k(w_{q,s})/ρ moves by at most sup ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ / (D_k ρ), because the model
-w_{q,s} and the regulariser are public. With `full_records` = R a client with D_k < R records takes D_k/R of that step,
-so that its Δ has R in the place of D_k.
+w_{q,s} and the regulariser are public.
+
+With `full_records` = R a client with D_k < R records has ρ_k = ρR/D_k in the place of ρ, or gradient steps that are
+D_k/R as long: its loss f_k weighs D_k/R. Where R is at least every D_k, all records weigh alike instead of all clients,
+and nothing else changes: servers average as before. A record's share 1/(D_k ρ_k) = 1/(R ρ) is then the same everywhere.
 """
 
 from __future__ import annotations
@@ -90,6 +93,15 @@ class ClientRule(ABC):
     compiled_form: ClassVar[str | None] = None
     pure: ClassVar[bool] = False
     rho: float = 1.0
+    full_records: int = 1
+
+    def rho_of(self, records: Array) -> Array:
+        """Return ρ_k of clients with so many records."""
+        return self.rho if self.full_records == 1 else eq.rho_by_records(self.rho, records, self.full_records)
+
+    def modulus(self, lam: Array, server_clients: Array, records: Array) -> Array:
+        """Return m_k = ρ_k + 2λ/|C_s| of clients with so many records; Δ_k is calibrated with the same number."""
+        return eq.strong_convexity(self.rho_of(records), lam, server_clients)
 
     @abstractmethod
     def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
@@ -103,7 +115,7 @@ class ClientRule(ABC):
     def reach(self, modulus: Array) -> Array:
         """Return how far a client's model moves per unit of change in its gradient, for m = `modulus`."""
 
-    def centre(self, server_model: Array, dual: Array, modulus: Array) -> Array:
+    def centre(self, server_model: Array, dual: Array, modulus: Array, records: Array) -> Array:
         """Return the public point that a step starts from and that its result is clipped around: the server's model."""
         return server_model
 
@@ -139,9 +151,13 @@ class ClientRule(ABC):
 
 @dataclass(frozen=True)
 class ProximalStep(ClientRule):
-    """Solve the primal problem exactly and keep a dual: the client's side of ADMM."""
+    """Solve the primal problem exactly and keep a dual: the client's side of ADMM.
+
+    With `full_records` = R a client with D < R records is held to its server's model R/D times as strongly.
+    """
 
     rho: float = setting(5.0, gt=0)
+    full_records: int = setting(1, ge=1)
 
     has_dual: ClassVar[bool] = True
     solves: ClassVar[bool] = True
@@ -151,14 +167,15 @@ class ProximalStep(ClientRule):
 
     def __post_init__(self) -> None:
         _check_rho(self.rho)
+        _check_full_records(self.full_records)
 
-    def centre(self, server_model: Array, dual: Array, modulus: Array) -> Array:
+    def centre(self, server_model: Array, dual: Array, modulus: Array, records: Array) -> Array:
         """The centre of the primal problem's quadratic term."""
-        return eq.client_centre(server_model, dual, self.rho, modulus)
+        return eq.client_centre(server_model, dual, self.rho_of(records), modulus)
 
     def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
         """Solve the primal problem and release its solution."""
-        centre = self.centre(server_model, dual, problem.modulus)
+        centre = self.centre(server_model, dual, problem.modulus, problem.records)
         model, error = problem.solve(centre)
         model = eq.clip_update(model, centre, problem.update_norm)
         return ClientStep(model, release(model), error)
@@ -178,7 +195,10 @@ class ProximalStep(ClientRule):
     def sensitivity(
         self, objective: Objective, bounds: Bounds, counts: ArrayLike, modulus: ArrayLike, tolerance: ArrayLike
     ) -> Floats:
-        """Δ = gradient change/(D m) + 2·tolerance, where ‖ŵ − argmin‖ ≤ tolerance is certified at every solve."""
+        """Δ = gradient change/(D m) + 2·tolerance, where ‖ŵ − argmin‖ ≤ tolerance is certified at every solve.
+
+        With m_k = ρ max(D, R)/D + 2λ/|C_s| a record's share is at most 1/(max(D, R) ρ); R = `full_records`.
+        """
         records, strength, error = np.broadcast_arrays(
             *(np.asarray(value, dtype=np.float64) for value in (counts, modulus, tolerance))
         )
@@ -199,7 +219,7 @@ class ProximalStep(ClientRule):
         self, sizes: Magnitudes, lam: float, server_clients: int, tolerance: float, most_steps: int
     ) -> Promise | None:
         """A solution within the tolerance."""
-        modulus = float(eq.strong_convexity(self.rho, lam, server_clients))
+        modulus = float(self.modulus(lam, server_clients, sizes.records))
         return PrimalPromise(sizes, modulus, tolerance, most_steps)
 
 
@@ -222,12 +242,7 @@ class LinearisedStep(ClientRule):
 
     def __post_init__(self) -> None:
         _check_rho(self.rho)
-        if not (isinstance(self.full_records, int) and self.full_records >= 1):
-            raise ConfigError(f"algorithm.full_records must be a whole number from 1 up; got {self.full_records}.")
-
-    def rho_of(self, records: Array) -> Array:
-        """ρ of clients with so many records."""
-        return self.rho if self.full_records == 1 else eq.rho_by_records(self.rho, records, self.full_records)
+        _check_full_records(self.full_records)
 
     def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
         """Take the step and release where it leads; nothing is solved, so there is no error to certify."""
@@ -269,10 +284,14 @@ class LinearisedStep(ClientRule):
 
 @dataclass(frozen=True)
 class GradientSteps(ClientRule):
-    """Take local gradient steps from the server's model; there is no dual."""
+    """Take local gradient steps from the server's model; there is no dual.
+
+    With `full_records` = R the steps of a client with D < R records are D/R as long.
+    """
 
     step_size: float = setting(0.005, gt=0)
     local_steps: int = setting(5, ge=1)
+    full_records: int = setting(1, ge=1)
 
     compiled_form: ClassVar[str | None] = "gradient"
     pure: ClassVar[bool] = True
@@ -282,12 +301,17 @@ class GradientSteps(ClientRule):
             raise ConfigError(f"algorithm.step_size must be a number above 0; got {self.step_size}.")
         if not (isinstance(self.local_steps, int) and self.local_steps >= 1):
             raise ConfigError(f"algorithm.local_steps must be a whole number from 1 up; got {self.local_steps}.")
+        _check_full_records(self.full_records)
+
+    def step_of(self, records: Array) -> Array:
+        """Return the length of a step of clients with so many records."""
+        return self.step_size / self.rho_of(records) if self.full_records > 1 else self.step_size
 
     def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
         """Take `local_steps` gradient steps from the server's model."""
-        model = server_model
+        model, step = server_model, self.step_of(problem.records)
         for _ in range(self.local_steps):
-            model = eq.gradient_step(model, problem.gradient(model), self.step_size)
+            model = eq.gradient_step(model, problem.gradient(model), step)
         model = eq.clip_update(model, server_model, problem.update_norm)
         return ClientStep(model, release(model), 0.0 * model[..., 0])
 
@@ -297,15 +321,15 @@ class GradientSteps(ClientRule):
 
     @property
     def gradient_steps(self) -> tuple[float, int, int]:
-        """`local_steps` steps, equally long for everyone."""
-        return self.step_size, 1, self.local_steps
+        """`local_steps` steps."""
+        return self.step_size, self.full_records, self.local_steps
 
     def sensitivity(
         self, objective: Objective, bounds: Bounds, counts: ArrayLike, modulus: ArrayLike, tolerance: ArrayLike
     ) -> Floats:
-        """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D.
+        """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/max(D, R).
 
-        What rounding may add in either world comes on top.
+        Steps of clients with D < R = `full_records` are shorter. What rounding may add in either world comes on top.
         """
         change, smoothness = objective.gradient_change(bounds), objective.smoothness(bounds)
         if not objective.convex and self.local_steps > 1:
@@ -322,7 +346,7 @@ class GradientSteps(ClientRule):
                 f"The step {self.step_size:g} is too long for a bounded sensitivity; use at most "
                 f"{2.0 / (smoothness + 2.0 * objective.lam):.3g}, or set privacy.update_norm."
             )
-        records, error = np.asarray(counts), np.asarray(tolerance)
+        records, error = np.maximum(np.asarray(counts), self.full_records), np.asarray(tolerance)
         return np.asarray(self.reach(1.0) * change / records + 2.0 * error, dtype=float)
 
     def promise(
@@ -330,12 +354,17 @@ class GradientSteps(ClientRule):
     ) -> Promise | None:
         """The same steps as in exact arithmetic, up to a bounded rounding error."""
         penalty = eq.ridge_penalty(lam, server_clients)
-        return DescentPromise(sizes, self.step_size, self.local_steps, penalty, tolerance)
+        return DescentPromise(sizes, float(self.step_of(sizes.records)), self.local_steps, penalty, tolerance)
 
 
 def _check_rho(rho: float) -> None:
     if not (np.isfinite(rho) and rho > 0):
         raise ConfigError(f"algorithm.rho must be a number above 0; got {rho}.")
+
+
+def _check_full_records(full_records: int) -> None:
+    if not (isinstance(full_records, int) and full_records >= 1):
+        raise ConfigError(f"algorithm.full_records must be a whole number from 1 up; got {full_records}.")
 
 
 def gradient_change(objective: Objective, bounds: Bounds) -> float:

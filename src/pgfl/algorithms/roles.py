@@ -160,7 +160,7 @@ class Client:
             clipped_or_free = self.update_norm is not None or self.terms is None
             return None if clipped_or_free else Refusal.UNBOUNDED
         modulus = np.float64(self.strong_convexity(server_clients))
-        centre = self.algorithm.client_rule.centre(model, dual, modulus)
+        centre = self.algorithm.client_rule.centre(model, dual, modulus, np.float64(self.records))
         return promise.refusal(float(np.linalg.norm(centre)))
 
     def promise(self, server_clients: int) -> Promise | None:
@@ -222,7 +222,7 @@ class Client:
 
     def strong_convexity(self, server_clients: int) -> float:
         """m of the primal problem; the noise is calibrated with the same value."""
-        return float(eq.strong_convexity(self.algorithm.rho, self.objective.lam, server_clients))
+        return float(self.algorithm.client_rule.modulus(self.objective.lam, server_clients, self.records))
 
     def _model_of(self, request: RoundRequest) -> Floats:
         return np.zeros_like(self.dual) if request.model is None else self._received(request.model)

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from pgfl.algorithms import schedules as training_defaults
-from pgfl.algorithms.algorithms import ALGORITHMS, PGFL, Algorithm, FedAvg
+from pgfl.algorithms.algorithms import ALGORITHMS, CLIENTS, PGFL, RECORDS, Algorithm, Counted, FedAvg
 from pgfl.algorithms.client_rules import CLIENT_RULES
 from pgfl.algorithms.schedules import ALIASES, ENGINES, Decaying, Stop
 from pgfl.arrays import Ints
@@ -182,12 +182,14 @@ class AlgorithmSettings(Section):
     """Which algorithm, what a client does, ρ, inter-cluster learning τ, and how many clients of a server take part.
 
     A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient");
-    the step of a client with fewer than `full_records` records is shorter, in proportion to its records.
+    a client with fewer than `full_records` records counts in proportion to its records. `count` says what counts alike:
+    clients, as in the paper, or records.
     """
 
     kind: AlgorithmKind = "pgfl"
     client: Annotated[str, one_of(CLIENT_RULES)] = cast("str", PGFL.client)
     full_records: Count = PGFL.full_records
+    count: Counted = PGFL.count
     rho: Annotated[
         Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
     ] = PGFL.rho
@@ -211,10 +213,10 @@ class AlgorithmSettings(Section):
                 f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but {self.kind} has its own steps '
                 f'({own}); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
-        if self.full_records != PGFL.full_records and "full_records" not in config_keys(CLIENT_RULES[self.client]):
-            raise ValueError(
-                '`algorithm.full_records` is for gradient steps; set client = "gradient" with it, or full_records = 1.'
-            )
+        if self.full_records != PGFL.full_records and not self.uses("full_records"):
+            raise ValueError(f'`algorithm.full_records` is unknown to client = "{self.client}"; leave it out.')
+        if self.count != PGFL.count and self.full_records != PGFL.full_records:
+            raise ValueError('`algorithm.full_records` follows from count = "records"; leave one of them out.')
         return self
 
     def uses(self, key: str) -> bool:
@@ -253,7 +255,7 @@ class AlgorithmSettings(Section):
     @property
     def has_dual(self) -> bool:
         """Whether clients keep a dual."""
-        chosen = self.model_copy(update={"rho": 1.0}) if self.rho == "auto" else self
+        chosen = self.model_copy(update={"count": CLIENTS} | ({"rho": 1.0} if self.rho == "auto" else {}))
         return chosen.build("uniform").client_rule.has_dual
 
 
@@ -357,11 +359,13 @@ def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySetti
 
 
 def _with_rho(algorithm: AlgorithmSettings, about: ValidationInfo) -> AlgorithmSettings:
-    """On a user's own table ρ is chosen by itself, unless it is stated."""
-    own = _own_records(about) and algorithm.uses("rho")
-    return (
-        algorithm.model_copy(update={"rho": "auto"}) if own and "rho" not in algorithm.model_fields_set else algorithm
-    )
+    """On a user's own table ρ is chosen by itself and all records count alike, unless something else is stated."""
+    own, stated = _own_records(about), algorithm.model_fields_set
+    if own and algorithm.uses("rho") and "rho" not in stated:
+        algorithm = algorithm.model_copy(update={"rho": "auto"})
+    if own and algorithm.uses("count") and not {"count", "full_records"} & stated:
+        algorithm = algorithm.model_copy(update={"count": RECORDS})
+    return algorithm
 
 
 class Config(Section):

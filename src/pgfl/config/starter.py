@@ -21,6 +21,7 @@ SMALL_GRAPH = 10
 """With so many servers or fewer, all are neighbours."""
 TEST_SHARE = 0.2
 PRIVATE_ROUNDS = 50
+EVEN = 1.5  # most rows of a client over fewest, up to which it hardly matters what counts alike
 WIDTH = 44
 TRUSTED: dict[Level, str] = {
     "local": "clients trust nobody",
@@ -80,7 +81,7 @@ def draft_config(facts: TableFacts, options: InitOptions) -> Draft:
         _columns(lines, options),
         _graph(len(facts.places.servers)),
         _objective(target, task, options),
-        _algorithm(options),
+        _algorithm(facts, options),
         _privacy(options),
     ]
     unstated = tuple(line.name for line in lines if line.open)
@@ -248,7 +249,20 @@ def _objective(target: ColumnFacts, task: Task, options: InitOptions) -> list[st
     return ["[objective]", _key("kind", kind, note), _key("lam", 0.01, "weight of the penalty on large coefficients")]
 
 
-def _algorithm(options: InitOptions) -> list[str]:
+def _algorithm(facts: TableFacts, options: InitOptions) -> list[str]:
+    return [*_kind_and_tau(options), _key("count", "records", _rows_of_clients(facts))]
+
+
+def _rows_of_clients(facts: TableFacts) -> str:
+    """Return what counts alike, and whether it matters."""
+    assert facts.places is not None
+    least, _, most = facts.places.rows_per_client
+    if most <= EVEN * least:
+        return "all rows count alike; clients have about equally many"
+    return f'all rows count alike; with "clients", one of {least} rows counts as much as one of {most}'
+
+
+def _kind_and_tau(options: InitOptions) -> list[str]:
     if options.epsilon is not None:
         return [
             "[algorithm]",

@@ -157,13 +157,20 @@ class TableFacts:
 
 
 def is_label(target: ColumnFacts) -> bool:
-    """Return whether a target looks like labels rather than like a measurement: words, or few whole numbers."""
+    """Return whether a target looks like labels rather than like a measurement: words, or few consecutive numbers.
+
+    Few numbers with gaps between them, such as 0, 2, 4, … 10, are a score.
+    """
     few = target.whole and target.distinct <= MOST_LABELS and target.distinct < FEWEST_ROWS
-    return target.kind in ("boolean", "category") or (target.kind == "number" and few)
+    if target.kind != "number" or not few or target.low is None or target.high is None:
+        return target.kind in ("boolean", "category")
+    return target.high - target.low == target.distinct - 1 or target.distinct <= 2
 
 
 MOST_NAMED = 6
 FEW_ROWS = 5
+UNEVEN = 3.0
+"""Most rows of a client over those of the median one, above which it matters whether clients or rows count alike."""
 RARE = 0.2
 """A label is rare if it has less than this share of the rows that it would have if all were equally frequent."""
 LOOKS_LIKE_ID = ("looks like an id; leave it out with `ignore`", "look like ids; leave them out with `ignore`")
@@ -248,6 +255,12 @@ def _place_warnings(facts: TableFacts) -> list[str]:
             )
     if places.small_clients:
         found.append(f"{places.small_clients} of {places.clients} clients have fewer than {FEW_ROWS} rows.")
+    least, median, most = places.rows_per_client
+    if most > UNEVEN * median:
+        found.append(
+            f"Clients have {least} to {most} rows, {median:g} in the median: all rows count alike unless "
+            'algorithm.count is "clients".'
+        )
     together = np.array(places.clients_by_cluster_and_server)
     alone = [name for name, count in zip(places.clusters, together.sum(axis=1), strict=True) if count == 1]
     if alone and places.clients > 1:

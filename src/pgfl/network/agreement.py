@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self, cast
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, PlainSerializer, ValidationError, model_validator
 
-from pgfl import equations as eq
 from pgfl.algorithms.accuracy import LEAST_TOLERANCE, Terms
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.schedules import Adaptive
@@ -86,6 +85,16 @@ class Training(Section):
                 '`training.curvature` is missing; tau = "auto" needs the mean curvature of the losses, which a network '
                 "cannot measure: that of Huber is about x_norm² / (features + 2)."
             )
+        if self.algorithm.count == "records":
+            raise ValueError(
+                '`training.algorithm.count` = "records" is for `pgfl run`; on a real network set full_records to the '
+                "largest number of records of a client."
+            )
+        if self.algorithm.full_records > 1 and self.algorithm.has_dual:
+            raise ValueError(
+                "`training.algorithm.full_records` needs clients without a dual on a real network, where a site does "
+                'not know their records; set client = "gradient".'
+            )
         wide = [kind for kind in self.objective.kinds if OBJECTIVES[kind].task == "multiclass"]
         if wide:
             raise ValueError(
@@ -113,6 +122,7 @@ class Training(Section):
         """
         sorted_copy = self.model_copy(update={"clusters": tuple(sorted(self.clusters))})
         left_out: dict[str, Any] = {"privacy": {"noise_cap"}} if self.privacy.noise_cap == NOISE_CAP else {}
+        left_out["algorithm"] = {"count"}  # "clients" on every network; older trainings do not state it
         unstated = {key: True for key in ("map", "curvature") if getattr(self, key) is None}
         return sorted_copy.model_dump_json(exclude=left_out | unstated)
 
@@ -278,7 +288,7 @@ class SiteTerms:
 
     def sensitivity(self, objective: Objective, algorithm: Algorithm, server_clients: int, dimension: int) -> float:
         """How far one record of the client moves what it adds to a sum on the lattice."""
-        modulus = float(eq.strong_convexity(algorithm.rho, objective.lam, server_clients))
+        modulus = float(algorithm.client_rule.modulus(objective.lam, server_clients, self.records))
         reach = float(algorithm.client_rule.reach(modulus))
         tolerance = Terms(self.bounds, self.tolerance).tolerance_for(objective, reach, self.records)
         plain = release_sensitivity(objective, algorithm, self.bounds, [self.records], [modulus], tolerance)

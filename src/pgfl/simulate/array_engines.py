@@ -15,7 +15,8 @@ from pgfl.simulate.problems import prepare
 
 def array_blocks(setup: Setup) -> Sequence[AnyBlock]:
     """Return all clients' problems as arrays of one library."""
-    rho, dtype, solved = setup.algorithm.rho, setup.options.dtype, setup.algorithm.client_rule.solves
+    rule, dtype = setup.algorithm.client_rule, setup.options.dtype
+    rho, solved = rule.rho_of(setup.layout.counts), rule.solves
     return prepare(setup.layout, setup.objectives, rho, dtype, setup.xp, setup.update_norm, solved)
 
 

@@ -71,7 +71,6 @@ def mean_curvature(
         square = exact_mean(means, max(int(communicator.sum([len(sample)])[0]), 1), communicator)
     chosen = [objective_of(objectives, federation.cluster_ids[q]) for q in facts.clusters]
     found = [_usual_bend(one) * square + facts.ridge(one) for one in chosen]
-    shortened = algorithm.client_rule.gradient_steps
-    full = 1 if shortened is None else shortened[1]
+    full = algorithm.client_rule.full_records
     taken, clients = communicator.sum([int(np.minimum(federation.counts, full).sum()), federation.size]).tolist()
     return max(float(np.mean(found)), float(np.finfo(float).tiny)) * float(taken) / (full * float(clients))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.schedules import Participants
 from pgfl.arrays import AnyFloats, DTypeLike, Floats, Ints
@@ -189,7 +188,8 @@ def _sensitivities(
         for q in np.unique(cluster):
             objective = objective_of(objectives, run.federation.cluster_ids[q])
             chosen = np.flatnonzero(cluster == q) + run.clients.start
-            modulus = eq.strong_convexity(algorithm.rho, objective.lam, layout.server_clients[chosen])
+            counts = layout.counts[chosen]
+            modulus = algorithm.client_rule.modulus(objective.lam, layout.server_clients[chosen], counts)
             tolerance = tolerance_for(objective, options.dtype, np)
-            deltas[chosen] = privacy.sensitivity(objective, algorithm, layout.counts[chosen], modulus, tolerance)
+            deltas[chosen] = privacy.sensitivity(objective, algorithm, counts, modulus, tolerance)
     return deltas

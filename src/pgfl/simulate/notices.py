@@ -57,7 +57,7 @@ def warnings(
             "well or better."
         )
     if algorithm.client_rule.linearised:
-        found += _long_steps(federation, algorithm.rho, objectives, options, communicator)
+        found += _long_steps(federation, algorithm, objectives, options, communicator)
     return found
 
 
@@ -89,10 +89,15 @@ def _sitting_out(
 
 
 def _long_steps(
-    federation: Federation, rho: float, objectives: Objectives, options: TrainingOptions, communicator: Communicator
+    federation: Federation,
+    algorithm: Algorithm,
+    objectives: Objectives,
+    options: TrainingOptions,
+    communicator: Communicator,
 ) -> list[str]:
     """That gradient steps of length 1/ρ may overshoot, judged by the data only where nothing about it is private."""
     privacy = options.privacy
+    rho = algorithm.rho / _largest_weight(federation, algorithm.client_rule.full_records, communicator)
     private = privacy is not None and privacy.guarantee == "required" and not federation.generated
     bounded = None if privacy is None else _least_rho_by_bounds(federation, objectives, privacy.bounds)
     if bounded is not None and (private or rho >= bounded > 0.0):  # then no data has more curvature
@@ -103,9 +108,20 @@ def _long_steps(
     if rho >= least:
         return []
     return [
-        f"rho = {rho:g} is below half of {known}, so gradient steps of length 1/rho may overshoot and never settle; "
-        f"raise algorithm.rho above {least:.2g}, better to twice that."
+        f"rho = {algorithm.rho:g} is below half of {known}, so gradient steps of length 1/rho may overshoot and never "
+        f"settle; raise algorithm.rho above {least * algorithm.rho / rho:.2g}, better to twice that."
     ]
+
+
+def _largest_weight(federation: Federation, full: int, communicator: Communicator) -> float:
+    """Return how much a client weighs on average in the cluster where that is most; 1 where clients count alike."""
+    if full == 1:
+        return 1.0
+    counted, members = (
+        communicator.sum(np.bincount(federation.client_cluster, weights, len(federation.cluster_ids)))
+        for weights in (np.minimum(federation.counts, full), np.ones(federation.size))
+    )
+    return float((counted / np.maximum(members, 1)).max()) / full
 
 
 def _least_rho_by_bounds(federation: Federation, objectives: Objectives, bounds: Bounds) -> float:

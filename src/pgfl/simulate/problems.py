@@ -275,13 +275,13 @@ def model_length(objectives: Objectives, federation: Federation) -> int:
 def prepare(
     layout: Layout,
     objectives: Objectives,
-    rho: float,
+    rho: Floats | float,
     dtype: DTypeLike,
     xp: Namespace = np,
     update_norm: float | None = None,
     solved: bool = True,
 ) -> list[Block]:
-    """Return all problems, factored if they are to be `solved`.
+    """Return all problems, factored if they are to be `solved`; `rho` is one number, or every client's own.
 
     Runs small enough to share a block do; a large run is cut between servers.
     """
@@ -312,7 +312,7 @@ def block_of(
     layout: Layout,
     clients: slice,
     objectives: Objectives,
-    rho: float,
+    rho: Floats | float,
     dtype: DTypeLike,
     xp: Namespace,
     update_norm: float | None,
@@ -340,7 +340,8 @@ def block_of(
                 key = (known.index(objective), int(length))
                 groups.setdefault(key, (objective, []))[1].append((run, places[cluster == q][rows == length]))
     server_clients = layout.server_clients[clients]
-    modulus = eq.strong_convexity(rho, lam, server_clients).astype(dtype)
+    own_rho = rho if np.ndim(rho) == 0 else np.asarray(rho)[clients]
+    modulus = eq.strong_convexity(own_rho, lam, server_clients).astype(dtype)
     buckets = [
         _bucket(layout, clients.start, objective, length, members, modulus if solved else None, dtype, xp)
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])

@@ -9,7 +9,12 @@ factor is |1 − h/ρ|. Noise of variance σ² per round, which falls with ρ, a
 
 Without privacy the curvatures are those of a sample of the clients' data. With privacy they follow from public facts
 only: rows drawn uniformly from the ball of radius `x_norm` have the covariance x_norm²/(d + 2)·I, and the noise follows
-from the privacy request and the number of records. Records are never looked at. docs/choosing-rho.md has measurements.
+from the privacy request, the trust and the numbers of records. Real rows can all point in about one direction (an
+intercept, columns that are never negative), so the largest curvature that bounds allow is among the curvatures: no
+choice overshoots, whatever the records are. Records are never looked at. docs/choosing-rho.md has measurements.
+
+Here `count` = "records" becomes a number too: `full_records` is that of the client with most records, and a client with
+D_k of them weighs D_k/`full_records` in all curvatures.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pgfl import equations as eq
-from pgfl.algorithms.algorithms import Algorithm, is_automatic
+from pgfl.algorithms.algorithms import CLIENTS, Algorithm, counts_records, is_automatic
 from pgfl.arrays import Floats, Ints
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
@@ -39,7 +44,7 @@ MOST_FEATURES = 512  # above, the least curvature is taken to be the regulariser
 LARGEST_RATIO = 1e4  # of curvatures above MOST_FEATURES
 POWER_STEPS = 30
 MIXING_STEPS = 100
-GRID = 10.0 ** np.arange(-5.0, 4.0, 0.0625)  # of the steepest curvature
+GRID = 10.0 ** np.arange(-4.0, 4.0, 0.0625)  # of the steepest curvature
 SPREAD = (1.0, 0.5, 0.25, 0.125)  # how much of the uniform rows' curvature real rows have in some directions
 DIGITS = 3
 FINE = 2.0**31  # sums are rounded to this part of the largest term, so that their order does not matter
@@ -81,18 +86,31 @@ class Landscape:
     steepest: float
     start: float = 1.0  # the squared distance from the start to the optimum
     noise: Callable[[float], Floats] | None = None  # of ρ: the variance that each round adds
+    alone: bool = False  # a cluster of one client, which disagrees with nobody
 
     def log_error(self, rho: float, rounds: int, factors: Factors) -> float:
         """Return the log of the expected squared distance to the optimum after so many rounds; ∞ if errors grow."""
         with np.errstate(divide="ignore"):
             towards = np.log(np.abs(factors.of_mean(self.curvatures, rho)))
             apart = np.log(np.abs(factors.of_differences(self.steepest, rho)))
+        apart = towards if self.alone and factors.has_dual else apart
         if max(towards.max(), apart.max()) >= 0.0:
             return np.inf
         modes = 2.0 * rounds * np.append(towards, apart) + np.log(self.start)
         if self.noise is not None:
             modes = np.append(modes, _log_mean([_accumulated(self.noise(rho), 2.0 * f) for f in towards]))
         return _log_mean(modes)
+
+
+def with_count(algorithm: Algorithm, federation: Federation, communicator: Communicator) -> Algorithm:
+    """Return the algorithm with a number in the place of `count` = "records": most records of any client.
+
+    Numbers of records are public. Processes call this together.
+    """
+    if not counts_records(algorithm):
+        return algorithm
+    most = int(communicator.maximum([federation.counts.max(initial=1)])[0])
+    return replace(algorithm, count=CLIENTS, full_records=most)  # type: ignore[type-var]
 
 
 def with_rho(
@@ -112,7 +130,7 @@ def with_rho(
     if known is not None:
         return with_number(algorithm, known)
     found = (
-        _of_data(objectives, federation, communicator)
+        _of_data(with_number(algorithm, 1.0), objectives, federation, communicator)
         if options.privacy is None
         else _public(algorithm, objectives, federation, options, options.privacy, communicator)
     )
@@ -156,27 +174,33 @@ def _rounds(options: TrainingOptions) -> int:
 # --- from the data ----------------------------------------------------------------------------------------------------
 
 
-def _of_data(objectives: Objectives, federation: Federation, communicator: Communicator) -> list[Landscape]:
-    sampled, facts = sampled_clients(federation, communicator), Facts.of(federation, communicator)
+def _of_data(
+    algorithm: Algorithm, objectives: Objectives, federation: Federation, communicator: Communicator
+) -> list[Landscape]:
+    full = algorithm.client_rule.full_records
+    sampled, facts = sampled_clients(federation, communicator), Facts.of(federation, communicator, full)
     return [
-        _of_cluster(objective_of(objectives, federation.cluster_ids[q]), federation, sampled[own], facts, communicator)
+        _of_cluster(
+            objective_of(objectives, federation.cluster_ids[q]), federation, sampled[own], full, facts, communicator
+        )
         for q in facts.clusters
         for own in [federation.client_cluster[sampled] == q]
     ]
 
 
 def _of_cluster(
-    objective: Objective, federation: Federation, clients: Ints, facts: Facts, communicator: Communicator
+    objective: Objective, federation: Federation, clients: Ints, full: int, facts: Facts, communicator: Communicator
 ) -> Landscape:
     """Return the curvatures of one cluster, from those of its clients that are in the sample."""
     bend, ridge = largest_bend(objective), facts.ridge(objective)
     total = max(int(communicator.sum([len(clients)])[0]), 1)
-    rows = [federation.rows(int(k))[0].astype(float) for k in clients]
+    alone = max(facts.members) == 1
+    rows = [_weighted(federation.rows(int(k))[0].astype(float), full) for k in clients]
     steepest = bend * exact_mean(np.array([_largest(x) for x in rows]), total, communicator) + ridge
     features = federation.dimension
     if features > MOST_FEATURES:
         least = max(ridge, steepest / LARGEST_RATIO)
-        return Landscape(np.geomspace(least, max(steepest, least), 5).astype(float), steepest)
+        return Landscape(np.geomspace(least, max(steepest, least), 5).astype(float), steepest, alone=alone)
     most = float(communicator.maximum([max((np.mean(x * x, axis=0).max() for x in rows), default=0.0)])[0]) or 1.0
     summed = np.zeros((features, features), dtype=np.int64)
     for x in rows:
@@ -184,7 +208,12 @@ def _of_cluster(
     mean = communicator.sum(summed) * (most / (FINE * total))
     values: Floats = np.asarray(np.linalg.eigvalsh(mean), dtype=float)
     seen = values[values > features * most / FINE]  # nothing moves a model in directions that no row has
-    return Landscape((bend * seen if len(seen) else np.ones(1)) + ridge, steepest or 1.0)
+    return Landscape((bend * seen if len(seen) else np.ones(1)) + ridge, steepest or 1.0, alone=alone)
+
+
+def _weighted(rows: Floats, full: int) -> Floats:
+    """Return a client's rows, shorter where it counts less: its curvatures then have its weight."""
+    return rows if full == 1 else rows * (len(rows) / max(len(rows), full)) ** 0.5
 
 
 def sampled_clients(federation: Federation, communicator: Communicator) -> Ints:
@@ -237,7 +266,8 @@ def _public(
         raise ConfigError(
             'algorithm.rho = "auto" follows from privacy.x_norm under privacy; state it, or give rho a number.'
         )
-    facts, rounds = Facts.of(federation, communicator), _rounds(options)
+    rule = with_number(algorithm, 1.0).client_rule
+    facts, rounds = Facts.of(federation, communicator, rule.full_records), _rounds(options)
     length, features = model_length(objectives, federation), federation.dimension
     spent = privacy.budget(options.rounds).phi(np.arange(1, rounds + 1))
     variance = privacy.x_norm**2 / (features + 2)
@@ -245,21 +275,29 @@ def _public(
     for q in facts.clusters:
         objective = privacy.constrained(objective_of(objectives, federation.cluster_ids[q]))
         bend, ridge = largest_bend(objective), facts.ridge(objective)
-        members, records = int(facts.members[q]), max(1, int(facts.rows[q]) // int(facts.members[q]))
+        members, weight = int(facts.members[q]), facts.weight(q)
         taking_part = members if options.participants == "all" else min(members, options.participants * facts.servers)
+        counts = np.array([max(1, facts.counted(q, privacy.trusted.aggregates))])
+        share = _share_of_noise(privacy, members / max(facts.servers, 1)) / taking_part
 
-        def noise(rho: float, objective: Objective = objective, records: int = records, n: int = taking_part) -> Floats:
-            modulus = eq.strong_convexity(rho, objective.lam, facts.server_clients)
+        def noise(rho: float, objective: Objective = objective, counts: Ints = counts, share: float = share) -> Floats:
+            stated = with_number(algorithm, rho)
+            modulus = stated.client_rule.modulus(objective.lam, facts.server_clients, counts.astype(float))
             tolerance = tolerance_for(objective, options.dtype, np)
-            stated, counts = with_number(algorithm, rho), np.array([records])
-            delta = privacy.sensitivity(objective, stated, counts, np.array([modulus]), tolerance)
-            return length * delta**2 / (2.0 * spent) / n
+            delta = privacy.sensitivity(objective, stated, counts, modulus, tolerance)
+            return share * length * delta**2 / (2.0 * spent)
 
-        steepest = bend * variance * (1.0 + (features / records) ** 0.5) ** 2 + ridge
+        steepest = bend * weight * privacy.x_norm**2 + ridge  # all rows in one direction: no bound allows for more
         start = (privacy.y_bound or 1.0) ** 2 / variance if objective.task == "regression" else 1.0 / variance
-        curvatures = bend * variance * np.array(SPREAD) + ridge
+        curvatures = np.append(bend * weight * variance * np.array(SPREAD) + ridge, steepest)
         found.append(Landscape(curvatures, steepest, min(start, (objective.domain or np.inf) ** 2), noise))
     return found
+
+
+def _share_of_noise(privacy: Privacy, clients: float) -> float:
+    """Return the variance of a pair's mean beside that of local noise, for so many clients in a pair."""
+    trust, most = privacy.trusted, max(1, round(clients))
+    return trust.excess(most) / most if trust.aggregates and trust.takes_part(most) else 1.0
 
 
 @dataclass(frozen=True)
@@ -267,18 +305,40 @@ class Facts:
     """Public facts about a federation, of all processes together; whole numbers, so that their sums are exact."""
 
     members: Ints  # clients of every cluster
-    rows: Ints  # records of every cluster
+    rows: Ints  # records of every cluster, of each client at most `full_records`
+    least: Ints  # the least max(D, R) of every cluster
+    inverse: Ints  # Σ 1/max(D, R)², in units of 1/FINE
     servers: int  # that have clients
+    full: int  # R = `full_records`
 
     @classmethod
-    def of(cls, federation: Federation, communicator: Communicator) -> Facts:
-        """Count clients and records."""
+    def of(cls, federation: Federation, communicator: Communicator, full: int = 1) -> Facts:
+        """Count clients and records, of each client at most `full` if that is more than 1."""
         clusters, cluster = len(federation.cluster_ids), federation.client_cluster
-        rows = np.zeros(clusters, dtype=np.int64)
-        np.add.at(rows, cluster, federation.counts)
+        rows, inverse = np.zeros(clusters, dtype=np.int64), np.zeros(clusters, dtype=np.int64)
+        least = np.full(clusters, np.iinfo(np.int64).max)
+        counted = np.maximum(federation.counts, full)
+        np.add.at(rows, cluster, np.minimum(federation.counts, full) if full > 1 else federation.counts)
+        np.add.at(inverse, cluster, np.rint(FINE / counted.astype(float) ** 2).astype(np.int64))
+        np.minimum.at(least, cluster, counted)
         sizes = communicator.sum(federation.server_sizes)
         members = communicator.sum(np.bincount(cluster, minlength=clusters))
-        return cls(members, communicator.sum(rows), int(np.count_nonzero(sizes)))
+        smallest = -np.asarray(communicator.maximum(-least))
+        servers = int(np.count_nonzero(sizes))
+        return cls(members, communicator.sum(rows), smallest, communicator.sum(inverse), servers, full)
+
+    def weight(self, q: int) -> float:
+        """Return how much a client of a cluster weighs on average: 1 where clients count alike."""
+        return 1.0 if self.full == 1 else int(self.rows[q]) / (int(self.members[q]) * self.full)
+
+    def counted(self, q: int, aggregates: bool) -> int:
+        """Return the number of records that noise is calibrated for, as if all clients had equally many.
+
+        Where sums are noised, the client that needs most noise decides; elsewhere variances add up.
+        """
+        if aggregates or not self.inverse[q]:
+            return int(self.least[q])
+        return int((int(self.members[q]) * FINE / int(self.inverse[q])) ** 0.5)
 
     @property
     def clusters(self) -> list[int]:

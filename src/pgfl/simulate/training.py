@@ -46,7 +46,7 @@ from pgfl.simulate.predictions import points
 from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
-from pgfl.simulate.rho import with_rho
+from pgfl.simulate.rho import with_count, with_rho
 from pgfl.simulate.simulator import Simulator
 from pgfl.suggestions import friendly_signature, kind_of
 
@@ -296,6 +296,7 @@ def train_runs(
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
+    algorithm = communicator.collective(lambda: with_count(algorithm, first, communicator))
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     algorithm = communicator.collective(lambda: with_curvature(algorithm, objectives, first, options, communicator))
     notices: list[str] = []

@@ -12,7 +12,6 @@ from pgfl.arrays import AnyArray, Floats
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.federation.federation import ClientData, Federation
 from pgfl.federation.graphs import build
-from pgfl.objectives import MarginObjective, Objective
 from pgfl.privacy.accounting import MARGIN, exact_epsilon, exact_rho
 
 _ROWS_COUNT_EQUALLY = (
@@ -108,31 +107,6 @@ def names_of(what: str, names: ArrayLike | None, rows: int, default: str) -> Any
     if missing.any():
         raise ValueError(f"Row {int(np.argmax(missing))} has no {what}; name one.")
     return found.astype(str)
-
-
-PUBLIC_RHO = 1.0
-"""Under privacy ρ must not depend on records."""
-
-ALONE_SHARE = 0.1
-LEAST_SHARE = 1e-4
-"""ρ is at least this share of L, or the primal problems of columns that depend on each other are hard to solve."""
-
-
-def penalty(objective: Objective, federation: Federation, private: bool) -> float:
-    """ρ = √(m·L) for the extreme curvatures m and L of the pooled rows; far below m where every cluster is one client.
-
-    A single client's rounds are proximal steps, which converge the faster the smaller ρ is.
-    """
-    if private:
-        return PUBLIC_RHO
-    bound = objective.curvature_bound if isinstance(objective, MarginObjective) else None
-    curvature = 1.0 if bound is None else bound
-    rows = federation.features.astype(np.float64)
-    values = np.linalg.eigvalsh(rows.T @ rows / len(rows))
-    regulariser = 2.0 * objective.lam / float(federation.server_sizes[federation.client_server].mean())
-    least, most = curvature * max(float(values[0]), 0.0) + regulariser, curvature * float(values[-1])
-    alone = len(np.unique(federation.client_cluster)) == federation.size
-    return max(LEAST_SHARE * most, ALONE_SHARE * least if alone else float(np.sqrt(least * most)))
 
 
 class PrivacyAccount:

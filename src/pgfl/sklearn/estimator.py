@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pgfl.algorithms.algorithms import ALGORITHMS, Algorithm
+from pgfl.algorithms.algorithms import ALGORITHMS, RECORDS, Algorithm
 from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import PrivacyError
 from pgfl.federation.columns import NumberColumn, TargetColumn
@@ -34,7 +34,7 @@ from pgfl.results.model import Clusters
 from pgfl.results.rows import ArrayRows
 from pgfl.results.verdict import GOOD
 from pgfl.simulate.training import train
-from pgfl.sklearn.arguments import CLUSTER, PrivacyAccount, federation_of, names_of, penalty, spanned, stated_bounds
+from pgfl.sklearn.arguments import CLUSTER, PrivacyAccount, federation_of, names_of, spanned, stated_bounds
 
 CLEAN_TOLERANCE = 1e-8
 ROUNDS, ROUNDS_ALONE = 100, 10
@@ -97,8 +97,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         kind = ALGORITHMS[name]
         if "rho" not in config_keys(kind):
             return kind()
-        rho = penalty(objective, federation, privacy is not None) if self.rho == "auto" else self.rho
-        return kind(rho=rho, tau=self.tau)  # type: ignore[call-arg]
+        counted = {"count": RECORDS} if "count" in config_keys(kind) else {}
+        return kind(rho=self.rho, tau=self.tau, **counted)  # type: ignore[call-arg]
 
     def _privacy(self, rounds: int) -> Privacy | None:
         if self.epsilon is None:

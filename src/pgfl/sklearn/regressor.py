@@ -41,7 +41,8 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
     kappa : float
         Where huber turns linear, in units of the scaled target.
     rho : "auto" or float
-        The ADMM penalty; "auto" takes it from the curvature of the data, and is 1 where `epsilon` is given.
+        The ADMM penalty; "auto" chooses it as `train` does: from the curvature of the data or, where `epsilon` is
+        given, from public facts.
     tau : float
         How much a cluster learns from the others.
     rounds : int or None

@@ -43,6 +43,7 @@ class LyingServer:
         self.released: list[Floats] = []
         self.implied: list[Floats] = []
         self.answers: Floats | None = None  # (trials, answers, d): everything received, NaN where nothing was
+        assert case.algorithm.client_rule.full_records == 1  # the message below is for ρ itself
         self._weight = eq.strong_convexity(case.algorithm.rho, case.objective.lam, server_clients)
 
     def message(self) -> Floats:

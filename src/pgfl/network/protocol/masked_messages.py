@@ -298,8 +298,8 @@ def centre_of(model: Floats | None, dimension: int) -> Floats:
 
 def reach_of(algorithm: Algorithm, objective: Objective, gradient: float, server_clients: int) -> float:
     """How far a loss whose gradients are at most `gradient` moves an update."""
-    modulus = np.float64(eq.strong_convexity(algorithm.rho, objective.lam, server_clients))
-    return float(algorithm.client_rule.reach(modulus)) * gradient
+    rule = algorithm.client_rule
+    return float(rule.reach(np.float64(rule.modulus(objective.lam, server_clients, rule.full_records)))) * gradient
 
 
 def update_bound(

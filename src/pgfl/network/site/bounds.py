@@ -71,11 +71,12 @@ class ClientBound:
         gradient = self._gradient(cluster)
         if gradient is None:
             return None
-        modulus = np.float64(eq.strong_convexity(self.algorithm.rho, objective.lam, server_clients))
+        most = np.float64(rule.full_records)  # whose records count in full; a client with fewer moves less
+        modulus = np.float64(rule.modulus(objective.lam, server_clients, most))
         if not rule.has_dual:  # the regulariser is part of the gradient, not of the centre
             sent = _projected(sent, objective.domain)
             gradient += float(eq.ridge_penalty(objective.lam, server_clients)) * float(np.linalg.norm(sent))
-        return self._ball(rule.centre(sent, dual, modulus), float(rule.reach(modulus)) * gradient + noise)
+        return self._ball(rule.centre(sent, dual, modulus, most), float(rule.reach(modulus)) * gradient + noise)
 
     def _gradient(self, cluster: str) -> float | None:
         bound = self.objectives[cluster].gradient_bound(self.bounds)

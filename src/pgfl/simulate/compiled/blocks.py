@@ -63,7 +63,7 @@ class CompiledBlock:
 def prepare(
     layout: Layout,
     objectives: Objectives,
-    rho: float,
+    rho: Floats | float,
     dtype: DTypeLike,
     update_norm: float | None = None,
     solved: bool = True,
@@ -122,7 +122,7 @@ def _problems(
     kappa: Array,
     tolerance: Array,
     factored: Bools,
-    rho: float,
+    rho: Floats | float,
     dtype: DTypeLike,
 ) -> Problems:
     rows = [run.federation.features for run in layout.runs]
@@ -143,7 +143,7 @@ def _problems(
         kappa=kappa,
         goal=(GOAL * tolerance).astype(dtype),
         modulus=modulus,
-        rho=np.asarray(rho, dtype=dtype),
+        rho=np.asarray(np.min(rho), dtype=dtype),
         centre_scale=(rho / modulus).astype(dtype),
         ridge_penalty=eq.ridge_penalty(lam, layout.server_clients).astype(dtype),
         at=at,

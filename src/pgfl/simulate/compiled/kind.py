@@ -83,13 +83,14 @@ class CompiledKind(EngineKind):
 
     def prepare(self, setup: Setup) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """Return the compiled engine, with blocks for its threads; NumPy's for a client rule that it does not know."""
-        algorithm, rule = setup.algorithm, setup.algorithm.client_rule
+        rule = setup.algorithm.client_rule
         if compiled_form(rule) is None:
             return Engine, array_blocks(setup)
         from pgfl.simulate.compiled import blocks
         from pgfl.simulate.compiled.engine import CompiledEngine
 
-        known = (setup.layout, setup.objectives, algorithm.rho, setup.options.dtype, setup.update_norm, rule.solves)
+        rho = rule.rho_of(setup.layout.counts)
+        known = (setup.layout, setup.objectives, rho, setup.options.dtype, setup.update_norm, rule.solves)
         return CompiledEngine, blocks.prepare(*known, setup.threads)
 
     def supports(self, training: Training) -> bool:
