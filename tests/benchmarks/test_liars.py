@@ -15,6 +15,7 @@ def liars(monkeypatch):
     return liars
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("how", [{"client_lie": "huge"}, {"site_lie": "huge"}, {"site_lie": "dissensus"}])
 def test_a_lie_that_ruins_everything_costs_little_with_bounds(liars, how):
     honest = liars.outcome("none", rounds=ROUNDS)

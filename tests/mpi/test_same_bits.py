@@ -50,6 +50,7 @@ def assert_same_result(one, other, name):
 PROOF = pytest.mark.proof
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("count", [pytest.param(1, marks=PROOF), 2, pytest.param(3, marks=PROOF)])
 def test_any_number_of_ranks_leaves_the_same_bits(count, tables, alone, tmp_path):
     target = tmp_path / "results.pickle"

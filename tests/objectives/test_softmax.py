@@ -234,6 +234,7 @@ def test_a_result_is_saved_and_predicts_alike(tmp_path):
     assert result.summary()["classes"] == 3
 
 
+@pytest.mark.proof
 def test_digits_are_told_apart_as_well_as_by_scikit_learn():
     """One server and one cluster: the model is the pooled one, and λ of three equal clients is C = 1/(2λD)."""
     from sklearn.datasets import load_digits

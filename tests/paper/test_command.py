@@ -11,6 +11,7 @@ from pgfl.lab.paper.reproduce import chosen
 from tests.command_line import refused, run
 
 
+@pytest.mark.proof
 def test_the_command_leaves_a_page_claims_and_pictures(tmp_path) -> None:
     out = tmp_path / "found"
     code, printed, _ = run("reproduce", "network", "theorem3", "--quick", "--runs", "2", "--out", out, "--json")

@@ -37,6 +37,7 @@ def test_ranks_of_a_network() -> None:
     assert (found["cluster"] == 60).all()
 
 
+@pytest.mark.proof
 def test_only_a_true_guarantee_has_an_epsilon() -> None:
     assert np.isinf(replace(PRINTED.pgfl(TAU), rounds=3).run(0, 1)["epsilon"]).all()
     assert np.isfinite(replace(GUARANTEED.pgfl(TAU), rounds=3).run(0, 1)["epsilon"]).all()

@@ -39,6 +39,7 @@ def test_theory_expects_what_trainings_reach(epsilon, trust):
     assert decibels(np.mean([expected(facts, settings, seed) for seed in UNSEEN])) == pytest.approx(reached, abs=2.0)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("epsilon", "trust"), [(1.0, "masked"), (4.0, "local")])
 def test_what_theory_finds_best_is_better_than_hand_tuned_settings(epsilon, trust):
     facts = replace(PAPER, epsilon=epsilon, trust=trust)

@@ -48,6 +48,7 @@ def test_scrambled_records_leave_the_facts_as_they_are(tmp_path):
     assert [records for _, _, records in found[0].placement.clients] == [3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.proof
 def test_scrambled_records_leave_the_plan_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "LEVELS", (1.0,))
     found = []

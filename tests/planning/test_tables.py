@@ -257,6 +257,7 @@ def test_a_plan_asks_for_what_a_user_may_know():
     assert replace(found, facts=replace(LABELS, label_mean=0.3)).advice is None
 
 
+@pytest.mark.proof
 def test_hopeless_training_on_a_real_table_is_foretold(configs):
     """Nine records per client and ε = 0.3: the plan says so before anything is spent, and a run confirms it."""
     facts = facts_of(configs["diabetes"], expected=0.48, epsilon=0.3)
@@ -266,6 +267,7 @@ def test_hopeless_training_on_a_real_table_is_foretold(configs):
     assert reached.mean() < 10.0
 
 
+@pytest.mark.proof
 def test_init_plans_and_writes_a_config_that_runs(configs, tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "LEVELS", (1.0,))
     table = Path(configs["diabetes"].data.table)
