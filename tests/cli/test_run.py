@@ -174,7 +174,7 @@ def test_foreseen_failures_are_one_sentence(experiment, failure, code, words):
     [
         (["rum"], "did you mean run?"),
         (["run", "--ouut", "x"], "--ouut"),
-        (["run", "--engine", "abacus"], "'abacus' is not one of"),
+        (["run", "--engine", "abacus"], "`engine` must be one of numpy, numba"),
         (["run", "--seed", "many"], "Invalid value for '--seed'"),
         (["run", "a", "b"], "unexpected extra argument"),
         (["run", "nothing.toml"], "nothing.toml does not exist"),
