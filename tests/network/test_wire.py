@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pgfl.algorithms import roles
+from pgfl.network.protocol import messages
 from pgfl.network.protocol.masked_messages import TO_CLIENT, TO_SITE
 from pgfl.network.protocol.messages import BETWEEN_SITE_AND_CLIENT, BETWEEN_SITES
 from pgfl.network.protocol.wire import VERSION, Kind, Limits, Malformed, decode, encode
@@ -248,3 +250,10 @@ def test_damaged_frames_are_valid_or_malformed(kind, cut, byte, drop):
         return
     assert np.isfinite(result.vectors).all()
     assert (np.linalg.norm(result.vectors, axis=1) <= LIMITS.norm).all()
+
+
+def test_a_publication_without_models_is_read_as_it_was_sent():
+    """A site that publishes the models of the round before has none in the first."""
+    empty = roles.Publication(1, 2, {}, frozenset({"a"}))
+    data = messages.encode_publication("north", "ab" * 32, empty)
+    assert messages.read_publication(decode(data, LIMITS, ALL)) == empty

@@ -293,8 +293,8 @@ def read_publication(frame: Frame) -> roles.Publication:
     """The publication in a frame."""
     header = _header(frame, Publication)
     each = header.vectors_each if isinstance(header, LearnedPublication) else 1
-    rows = frame.vectors.reshape(len(header.clusters), -1)
-    length = rows.shape[1] // each
+    length = frame.vectors.shape[-1]
+    rows = frame.vectors.reshape(len(header.clusters), each * length)  # there may be none, before the first round
     models = {cluster: row[:length] for cluster, row in zip(header.clusters, rows, strict=True)}
     memory = {cluster: row[length:] for cluster, row in zip(header.clusters, rows, strict=True) if each > 1}
     able, exhausted = frozenset(header.able), frozenset(header.exhausted)
