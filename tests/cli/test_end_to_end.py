@@ -215,7 +215,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(uninterrupted, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", fills_up)
         code, _, err = run("run", *LONG, "--out", folder, "--json")
-    assert code == 2
+    assert code == 1  # worth another start, once there is room
     assert "disk is full" in err
     assert list((folder / "simulation_only" / "checkpoint").iterdir())
     assert run("run", "--resume", "--out", folder, "--json")[0] == 0
