@@ -64,7 +64,7 @@ def test_no_room_to_write(tmp_path, monkeypatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pgfl.lab.paper.outcome.draw", full)
-    said = refused("reproduce", "network", "--out", str(tmp_path / "n"))
+    said = refused("reproduce", "network", "--out", str(tmp_path / "n"), code=1)
     assert "no space left" in said and str(tmp_path / "n") in said
 
 
