@@ -228,7 +228,7 @@ def _plain(text: str) -> str:
 
 GROUPS = {
     "Federations": ("Federation", "ClientData", "TestSet", "Graph", "Column"),
-    "Generating data": ("synthetic_regression", "mnist_federation"),
+    "Generating data": ("synthetic_regression", "mnist_federation", "images_federation"),
     "Training": ("train", "PGFL", "ExactMixing", "OneStep", "FedAvg", "Decaying", "Observer"),
     "Objectives": ("Ridge", "Huber", "Logistic", "Softmax", "Objective", "MarginObjective", "Bounds"),
     "Privacy": ("Privacy", "plan", "Facts"),

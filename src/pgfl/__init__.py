@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pgfl.federation.images import images_federation
     from pgfl.federation.mnist import mnist_federation
     from pgfl.federation.synthetic import synthetic_regression
-    from pgfl.maps import MAPS, RowMap
+    from pgfl.maps import RowMap
     from pgfl.objectives import Bounds, Hinge, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.planning.facts import Facts
     from pgfl.planning.planner import plan
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "MAPS",
     "PGFL",
     "Algorithm",
     "Bounds",
@@ -162,7 +161,7 @@ _HOMES = {
     "pgfl.federation.images": ("images_federation",),
     "pgfl.federation.mnist": ("mnist_federation",),
     "pgfl.federation.synthetic": ("synthetic_regression",),
-    "pgfl.maps": ("MAPS", "RowMap"),
+    "pgfl.maps": ("RowMap",),
     "pgfl.objectives": (
         "Bounds",
         "Hinge",
