@@ -18,6 +18,7 @@ PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkY
 
 QUICK = {
     "contracts/test_graphs.py": (),
+    "contracts/test_maps.py": ("test_onnx_runtime_does_the_same",),
     "test_architecture.py": (),
     "config/test_config.py": (
         "test_malformed_settings_end_in_a_sentence_and_good_ones_in_a_config",
