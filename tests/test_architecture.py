@@ -117,7 +117,7 @@ def test_report_and_lab_never_reach_into_an_engine(room):
 
 def test_public_names_are_these():
     assert pgfl.__all__ == [
-        "MAPS", "PGFL", "Algorithm", "Bounds", "BudgetSpent", "Checkpoints", "ClientData", "ClientRule", "Column",
+        "PGFL", "Algorithm", "Bounds", "BudgetSpent", "Checkpoints", "ClientData", "ClientRule", "Column",
         "Comparison", "ConfigError", "DataError", "Decaying", "Diverged", "ExactDiffusion", "ExactMixing", "Facts",
         "FedAvg", "Federation", "GradientSteps", "Graph", "Hinge", "Huber", "Interrupted", "KernelError",
         "LedgerError", "LinearisedStep", "Logistic", "MarginObjective", "MissingExtra", "Model",

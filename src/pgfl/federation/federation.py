@@ -299,8 +299,8 @@ class Federation:
         The columns `client`, `server` and `cluster` name where a row belongs; a table without a server or cluster
         column has one, "all". Every other column but the `target` is a feature, in the table's order, unless `features`
         lists them or `ignore` leaves some out. Numbers are taken as they are; `columns` declares bounds, categories and
-        missing values (see `Column`). Encoded rows go through the row `map`, for instance "hats" (see `pgfl.maps`), if one
-        is given. With `intercept` a column of ones comes last. Rows may be in any order.
+        missing values (see `Column`). Encoded rows go through the row `map`, for instance "hats" (see `pgfl.maps`).
+        With `intercept` a column of ones comes last. Rows may be in any order.
 
         `test` holds rows out that nobody trains on: a share of every client's rows, or a table with the same columns.
         With `folds`, fold number `fold` is held out. `graph` is a kind (random, ring, line, star, complete, grid, none)
