@@ -86,7 +86,7 @@ class Network:
             answers[name] = client.answer(request, lambda m: m + NOISE * self.chance.normal(size=DIMENSION))
             model = np.zeros(DIMENSION) if request.model is None else request.model
             modulus = np.float64(client.strong_convexity(request.server_clients))
-            centres[name] = ALGORITHM.client_rule.centre(model, client.dual, modulus)
+            centres[name] = ALGORITHM.client_rule.centre(model, client.dual, modulus, np.float64(client.records))
         updates = np.array([answers[name].model - centres[name] for name in site.clients])
         liar = f"{s}-0"
         if self.lie is not None:
