@@ -1,7 +1,9 @@
 """The contract of a row map: a public function of one row, bounded as it declares, and the same in ONNX."""
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import helper
 
 from pgfl.errors import ConfigError
 from pgfl.maps import MAPS, Group, digest, from_json, length, read_maps, squared_norm, stages, to_json
@@ -112,8 +114,6 @@ def test_an_additive_map_depends_on_one_column_at_a_time(maps, groups):
 
 @pytest.mark.parametrize(("maps", "groups"), EVERY)
 def test_onnx_runtime_does_the_same(maps, groups):
-    runtime = pytest.importorskip("onnxruntime")
-    helper = pytest.importorskip("onnx.helper")
     from pgfl.results.export_onnx import ML_OPSET, OPSET, Graph
 
     graph = Graph()
@@ -126,7 +126,7 @@ def test_onnx_runtime_does_the_same(maps, groups):
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
         ir_version=8,
     )
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     rows = rows_like(groups, 50, np.random.default_rng(8))
     assert session.run(None, {"rows": rows})[0] == pytest.approx(mapped(maps, groups, rows), abs=1e-12)
 

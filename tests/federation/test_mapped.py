@@ -3,7 +3,10 @@
 import json
 import tomllib
 
+import joblib
 import numpy as np
+import onnxruntime
+import polars
 import pytest
 
 import pgfl
@@ -86,8 +89,6 @@ def test_models_do_to_a_row_what_training_did(source, dtype, tmp_path):
 
 @pytest.mark.parametrize("source", [None, ["hats", "products"], {"kind": "fourier", "features": 32}])
 def test_exports_predict_what_the_model_predicts(source, tmp_path):
-    runtime, joblib = pytest.importorskip("onnxruntime"), pytest.importorskip("joblib")
-    polars = pytest.importorskip("polars")
     model = trained(read(map=source)).model()
     raw = {name: table()[name] for name in ("age", "income", "sex")}
     expected = model.predict(raw)
@@ -99,7 +100,7 @@ def test_exports_predict_what_the_model_predicts(source, tmp_path):
         "income": np.array([np.nan if cell is None else cell for cell in raw["income"]])[:, None],
         "sex": np.array(raw["sex"], dtype=object)[:, None],
     }
-    session = runtime.InferenceSession((tmp_path / "m.onnx").read_bytes(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession((tmp_path / "m.onnx").read_bytes(), providers=["CPUExecutionProvider"])
     assert session.run(None, inputs)[0] == pytest.approx(expected, abs=1e-9)
     export(model, tmp_path / "m.joblib", "sklearn")
     pipeline = joblib.load(tmp_path / "m.joblib")
@@ -114,11 +115,10 @@ def test_arrays_take_maps(tmp_path):
     assert np.array_equal(model.encode(plain.features), mapped.features)
     with pytest.raises(DataError, match="encoded already"):
         mapped.mapped("hats")
-    runtime = pytest.importorskip("onnxruntime")
     from pgfl.results.export import export
 
     export(model, tmp_path / "m.onnx", "onnx", cluster=model.cluster_ids[0])
-    session = runtime.InferenceSession((tmp_path / "m.onnx").read_bytes(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession((tmp_path / "m.onnx").read_bytes(), providers=["CPUExecutionProvider"])
     expected = model.predict(plain.features, cluster=model.cluster_ids[0])
     assert session.run(None, {"feature": plain.features})[0] == pytest.approx(expected, abs=1e-9)
 
@@ -187,7 +187,6 @@ def test_an_encoding_without_maps_is_read_as_before():
 
 
 def test_estimators_take_maps():
-    pytest.importorskip("sklearn")
     from pgfl.sklearn import PGFLRegressor
 
     rng = np.random.default_rng(0)

@@ -133,17 +133,9 @@ class ServerRule(ABC):
         """Return the part of its aggregate's step that a server takes in a round."""
         return 1.0
 
-    def settled_shares(self, memory: Array, neighbourhood: Neighbourhood) -> Array:
-        """Return what clusters have in each other's models, for a rule that `compares_halves`."""
-        raise NotImplementedError
-
-    def local_step(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> Array:
-        """Return the server's own step, where a correction remembers it; `publish_step` goes on from there."""
-        raise NotImplementedError
-
-    def publish_step(self, state: ServerState, step: Array) -> tuple[ServerState, Array]:
-        """Return what `publish` does, given the server's own step."""
-        raise NotImplementedError
+    def settled_shares(self, state: ServerState, neighbourhood: Neighbourhood) -> Array | None:
+        """Return what clusters have in each other's models; None for a rule that does not learn it."""
+        return None
 
     @abstractmethod
     def start(self, zeros: Array) -> ServerState:
@@ -186,8 +178,24 @@ class NeighbourhoodAverage(ServerRule):
         return {"model": _learn_across_clusters(averaged, neighbourhood, tau) if self.personalised else averaged}
 
 
+class CorrectedRule(ServerRule):
+    """A rule whose correction remembers the server's own step; what clusters learn must be part of that step."""
+
+    @abstractmethod
+    def local_step(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> Array:
+        """Return the server's own step."""
+
+    @abstractmethod
+    def publish_step(self, state: ServerState, step: Array) -> tuple[ServerState, Array]:
+        """Return what `publish` does, given the server's own step."""
+
+    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
+        """Take the step, then correct it."""
+        return self.publish_step(state, self.local_step(state, aggregate, neighbourhood))
+
+
 @dataclass(frozen=True)
-class ExactDiffusion(ServerRule):
+class ExactDiffusion(CorrectedRule):
     """Average with the exact-diffusion correction, which removes the bias of the plain average.
 
     Every server in a component with clients of q starts at 0 and relays; leaving one out would bias all rounds.
@@ -207,16 +215,12 @@ class ExactDiffusion(ServerRule):
         """A zero model and a zero step."""
         return {"model": zeros, "step": zeros}
 
-    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
-        """The corrected step t + w − t_previous; w − t_previous is 0 before the first round."""
-        return self.publish_step(state, self.local_step(state, aggregate, neighbourhood))
-
     def local_step(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> Array:
         """t = w + c_s (aggregate − w)."""
         return eq.exact_local_step(state["model"], aggregate, neighbourhood.share)
 
     def publish_step(self, state: ServerState, step: Array) -> tuple[ServerState, Array]:
-        """The corrected step."""
+        """The corrected step t + w − t_previous; w − t_previous is 0 before the first round."""
         return {**state, "step": step}, eq.exact_correction(step, state["model"], state["step"])
 
     def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
@@ -269,6 +273,7 @@ def _learn_across_clusters(mixed: Array, neighbourhood: Neighbourhood, tau: floa
 
 MEMORY = 2.0  # of the lasting averages, in memories of the models themselves
 LEAST_ROUNDS = 8.0  # that are remembered: with fewer, what far servers know would be forgotten on its way
+LEAST_MASS = 1e-6  # of a half, below which it has contributed next to nothing
 COLUMNS = 5  # the masses of the four averages, and that of all rounds
 
 
@@ -350,7 +355,7 @@ class LearnedWeights(ServerRule):
             eq.remembered(memory[..., -1:], ones, recent),
         ]
         rest = {name: values for name, values in state.items() if name != "memory"}
-        if self.exact:  # learning is part of the step that the correction remembers: after it, it would add up
+        if isinstance(self.base, CorrectedRule):  # learning after the correction would add up from round to round
             step = self._learned(self.base.local_step(rest, aggregate, neighbourhood), memory, neighbourhood)
             rest, published = self.base.publish_step(rest, step)
         else:
@@ -363,16 +368,17 @@ class LearnedWeights(ServerRule):
         rest = {name: values for name, values in state.items() if name != "memory"}
         rest = self.base.combine(rest, published[..., :length] + 0.0, neighbourhood, 0.0)
         memory = neighbourhood.average(published[..., length:] + 0.0)
-        model = rest["model"] if self.exact else self._learned(rest["model"], memory, neighbourhood)
-        return {**rest, "model": model, "memory": memory}
+        if not isinstance(self.base, CorrectedRule):
+            rest["model"] = self._learned(rest["model"], memory, neighbourhood)
+        return {**rest, "memory": memory}
 
     def _learned(self, models: Array, memory: Array, neighbourhood: Neighbourhood) -> Array:
         weights = self.weights(memory, neighbourhood)
         return neighbourhood.at_pairs(eq.learn_by_weights(weights, neighbourhood.at_servers(models)))
 
-    def settled_shares(self, memory: Array, neighbourhood: Neighbourhood) -> Array:
+    def settled_shares(self, state: ServerState, neighbourhood: Neighbourhood) -> Array:
         """What each cluster's own data have in every model once rounds have settled: (I + R/h̄)⁻¹, (S, Q, Q)."""
-        return self.weights(memory, neighbourhood, settled=True)
+        return self.weights(state["memory"], neighbourhood, settled=True)
 
     def weights(self, memory: Array, neighbourhood: Neighbourhood, *, settled: bool = False) -> Array:
         """The weights between the clusters of every server, (S, Q, Q): of one round or, `settled`, of all."""
@@ -404,6 +410,3 @@ class LearnedWeights(ServerRule):
             taken,
             ratio,
         )
-
-
-LEAST_MASS = 1e-6  # of a half, below which it has contributed next to nothing

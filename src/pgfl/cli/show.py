@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pgfl.results.measures import Figure
-from pgfl.results.report.figures import LABELS, SPENDING, figure, short
+from pgfl.results.report.figures import LABELS, figure, spent
 from pgfl.results.result import Result
 
 MOST_CLUSTERS = 12
@@ -57,10 +57,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     rows.append(("time", f"{result.seconds:.2f} s" + (f", engine {result.engine}" if result.engine else "")))
     if result.rho is not None and result.config is not None and result.config.algorithm.rho == "auto":
         rows.append(("rho, chosen", f"{result.rho:g}"))
-    spending = result.spending()
-    for name, label in SPENDING.items():
-        if spent := spending.get(name):
-            rows.append((label, f"{short(spent['worst'])} worst client, {short(spent['median'])} median"))
+    rows += [(label, f"{worst} worst client, {median} median") for label, worst, median in spent(result)]
     return rows
 
 

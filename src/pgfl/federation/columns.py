@@ -6,6 +6,7 @@ Bounds, categories and labels are public constants of the encoding; nothing is l
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
@@ -118,7 +119,34 @@ class FeatureColumn(Protocol):
 
 
 @dataclass(frozen=True)
-class NumberColumn:
+class _OneCell(ABC):
+    """What columns have in common that read one cell of a row."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per feature."""
+
+    @property
+    @abstractmethod
+    def squared_norm(self) -> float | None:
+        """The largest squared norm of its features in one row; None if it is unbounded."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its own."""
+        return (self.name,)
+
+    @property
+    def groups(self) -> Groups:
+        """One, of all its features."""
+        return (Group(self.name, self.feature_names, self.squared_norm),)
+
+
+@dataclass(frozen=True)
+class NumberColumn(_OneCell):
     """Numbers, scaled from `bounds` to [−1, 1] and clipped there; taken as they are where there are no bounds.
 
     An empty cell becomes `fill`, a value in the table's unit; without one it is refused. With `indicator` one more
@@ -126,7 +154,6 @@ class NumberColumn:
     """
 
     kind: ClassVar[str] = "number"
-    name: str
     bounds: Bound | None = None
     fill: float | None = None
     indicator: bool = False
@@ -144,11 +171,6 @@ class NumberColumn:
             return None
         filled = float(scaled(np.array([self.fill or 0.0]), self.bounds)[0])
         return max(1.0, filled**2 + self.indicator)
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Its own."""
-        return (self.name,)
 
     @property
     def groups(self) -> Groups:
@@ -170,14 +192,13 @@ class NumberColumn:
 
 
 @dataclass(frozen=True)
-class CategoryColumn:
+class CategoryColumn(_OneCell):
     """One feature per category, 1 for the row's own; with `other`, one more for every unknown text.
 
     An empty cell becomes the category `fill`, or has a feature of its own if `missing` is true; else it is refused.
     """
 
     kind: ClassVar[str] = "category"
-    name: str
     categories: tuple[str, ...]
     other: bool = False
     missing: bool = False
@@ -193,16 +214,6 @@ class CategoryColumn:
     def squared_norm(self) -> float | None:
         """Exactly one feature is 1."""
         return 1.0
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Its own."""
-        return (self.name,)
-
-    @property
-    def groups(self) -> Groups:
-        """One: the categories."""
-        return (Group(self.name, self.feature_names, self.squared_norm),)
 
     def encode(self, rows: Rows) -> Bools:
         """Return one column per category."""
@@ -231,11 +242,10 @@ class CategoryColumn:
 
 
 @dataclass(frozen=True)
-class BooleanColumn:
+class BooleanColumn(_OneCell):
     """Truth values as 0 and 1. An empty cell becomes `fill`; without one it is refused."""
 
     kind: ClassVar[str] = "boolean"
-    name: str
     fill: bool | None = None
     indicator: bool = False
 
@@ -248,16 +258,6 @@ class BooleanColumn:
     def squared_norm(self) -> float | None:
         """1 for the truth value, or that of what is filled in and 1 for the indicator."""
         return max(1.0, float(bool(self.fill)) + self.indicator)
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Its own."""
-        return (self.name,)
-
-    @property
-    def groups(self) -> Groups:
-        """One: the truth value."""
-        return (Group(self.name, self.feature_names, self.squared_norm),)
 
     def encode(self, rows: Rows) -> Floats:
         """0 and 1."""

@@ -115,7 +115,7 @@ class Trust:
                 f"if at most {_clients(self.colluders)} of the same server and cluster colludes with others",
                 f"more than {_clients(self.colluders)} of a pair that work with the server",
             )
-        return Promise(RECORD, "everyone who sees all messages", "", "nothing beyond the device itself is trusted")
+        return Promise(RECORD, "everyone who sees all messages", "", "whoever breaks into the device itself")
 
     def required(self, invited: int) -> int:
         """How many of the invited contributors of a pair must contribute, or the pair sits the round out."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from pgfl.arrays import Floats
-from pgfl.errors import ResultError
+from pgfl.errors import ResultError, require_extra
 from pgfl.files import write_atomically
 
 if TYPE_CHECKING:
@@ -69,8 +69,10 @@ def export(
         raise ResultError(f"The folder {target.parent} does not exist; make it, or choose another file.")
     chosen = choose(model, client=client, cluster=cluster, server=server)
     if to == "sklearn":
+        require_extra("Exporting to scikit-learn needs it", "sklearn", "sklearn")
         from pgfl.results.export_sklearn import write
     else:
+        require_extra("Exporting to ONNX needs it", "onnx", "onnx")
         from pgfl.results.export_onnx import write
     content = write(chosen)
     write_atomically(target, lambda stream: stream.write(content))

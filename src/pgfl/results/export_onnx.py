@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pgfl.arrays import AnyArray
-from pgfl.errors import MissingExtra
 from pgfl.federation.columns import ArrayColumn, BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
 
 if TYPE_CHECKING:
@@ -29,10 +28,7 @@ def write(chosen: Chosen) -> bytes:
 
 def _graph(chosen: Chosen) -> Any:
     """Return the model as an ONNX `ModelProto`. Outputs: `prediction`, or `label` and `probabilities`."""
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtra("Exporting to ONNX needs it; install it with pip install 'pgfl[onnx]'.") from None
+    import onnx
     from onnx import helper
 
     build = Graph()

@@ -6,14 +6,15 @@ Clipping to `x_norm` as a step of a scikit-learn pipeline; scikit-learn itself h
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import make_pipeline
 
 from pgfl.arrays import AnyFloats, Floats
-from pgfl.errors import MissingExtra, ResultError
+from pgfl.errors import ResultError
 from pgfl.federation.clipping import clip_rows
 from pgfl.federation.columns import ArrayColumn, BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
 
@@ -22,7 +23,24 @@ if TYPE_CHECKING:
     from pgfl.results.export import Chosen
 
 
-class RowClipper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _Stateless(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer that learns nothing, so that it need not be fitted."""
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Nothing is learnt."""
+        self.n_features_in_ = np.shape(X)[1]
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> object:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+
+class RowClipper(_Stateless):
     """Append a 1 if the model has an intercept, round to `dtype`, and scale long rows back to ‖x‖ ≤ `x_norm`.
 
     A pipeline that holds it needs pgfl where it is loaded.
@@ -31,11 +49,6 @@ class RowClipper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, x_norm: float, intercept: bool = True, dtype: str = "float64") -> None:
         self.x_norm, self.intercept, self.dtype = x_norm, intercept, dtype
 
-    def fit(self, X: ArrayLike, y: object = None) -> RowClipper:
-        """Nothing is learnt."""
-        self.n_features_in_ = np.shape(X)[1]
-        return self
-
     def transform(self, X: ArrayLike) -> AnyFloats:
         """Return the rows as training saw them."""
         rows = np.asarray(X, dtype=np.float64)
@@ -43,16 +56,8 @@ class RowClipper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
         return clip_rows(rows.astype(self.dtype), self.x_norm)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
 
-    def __sklearn_tags__(self) -> object:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        return tags
-
-
-class RowMapper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class RowMapper(_Stateless):
     """Apply the maps of a model to encoded rows, and append its intercept.
 
     A pipeline that holds it needs pgfl where it is loaded.
@@ -61,10 +66,6 @@ class RowMapper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, encoding: RowEncoding) -> None:
         self.encoding = encoding
 
-    def fit(self, X: ArrayLike, y: object = None) -> RowMapper:
-        """Nothing is learnt."""
-        return self
-
     def transform(self, X: ArrayLike) -> AnyFloats:
         """Return the rows as training saw them, but for rounding and clipping."""
         rows = np.asarray(X, dtype=np.float64)
@@ -72,14 +73,6 @@ class RowMapper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         mapped = np.empty((len(rows), self.encoding.dimension))
         self.encoding.map_into(arrays[0].scale(rows) if arrays else rows, mapped)
         return mapped
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_tags__(self) -> object:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        return tags
 
 
 MISSING_CELL = "\N{EMPTY SET}"
@@ -102,10 +95,6 @@ def pipeline(chosen: Chosen) -> object:
     Where clipping to `x_norm` can change a row, or rows are mapped, it has a step of pgfl's own (`RowClipper`,
     `RowMapper`) and needs pgfl to be loaded.
     """
-    try:
-        from sklearn.pipeline import make_pipeline
-    except ImportError:
-        raise MissingExtra("Exporting to scikit-learn needs it; install it with pip install 'pgfl[sklearn]'.") from None
     steps: list[Any] = []
     coefficients, model = chosen.coefficients, chosen.model
     constant = np.zeros(len(coefficients))

@@ -207,16 +207,16 @@ class Simulator:
     def weights(self, run: int = 0) -> AnyArray | None:
         """Return what clusters have in each other's models, averaged over servers; None where it is not learned."""
         rule, layout, place = self.algorithm.server_rule, self.layout, self.layout.runs[run]
-        if not rule.compares_halves:
+        shares = rule.settled_shares(self.state.servers, self.network)  # type: ignore[arg-type]
+        if shares is None:
             return None
-        shares = np.asarray(rule.settled_shares(self.state.servers["memory"], self.network))  # type: ignore[arg-type]
         rows, count = self.network.server_rows, len(place.federation.cluster_ids)
         own = np.flatnonzero(layout.own_server[place.servers]) + place.servers.start
         total, seen = np.zeros((count, count)), np.zeros((count, 1))
         for server in own.tolist():
             here = np.flatnonzero(rows[server] < layout.pairs)
             clusters = layout.pair_cluster[rows[server, here]]
-            total[np.ix_(clusters, clusters)] += shares[server][np.ix_(here, here)]
+            total[np.ix_(clusters, clusters)] += np.asarray(shares[server])[np.ix_(here, here)]
             seen[clusters] += 1.0
         summed = self.communicator.sum(np.concatenate([total, seen], axis=1))
         return np.asarray(summed[:, :-1] / np.maximum(summed[:, -1:], 1.0))

@@ -5,7 +5,6 @@ import pytest
 
 from pgfl import PGFL, FedAvg, Privacy, Softmax, synthetic_regression, train
 
-pytest.importorskip("numba")
 PRIVACY = Privacy(epsilon=5.0, delta=1e-5, max_releases=6, x_norm=1.0, noise="seeded")
 
 

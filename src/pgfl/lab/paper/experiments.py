@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -67,8 +67,10 @@ class RegressionData:
     @lru_cache(KEPT)  # noqa: B019 (data are values, and few)
     def federation(self, seed: int, run: int) -> Federation:
         """The federation of one run."""
+        return self._generated(seed, run, gamma=self.gamma)
+
+    def _generated(self, seed: int, run: int, **settings: Any) -> Federation:
         return synthetic_regression(
-            gamma=self.gamma,
             observation_noise=self.observation_noise,
             x_norm=self.x_norm,
             samples=self.samples,
@@ -77,6 +79,7 @@ class RegressionData:
             clients_per_server=self.clients_per_server,
             seed=seed,
             run=run,
+            **settings,
         )
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from pgfl.algorithms.algorithms import PGFL
 from pgfl.algorithms.schedules import Participants, Tau
 from pgfl.federation.federation import Federation
-from pgfl.federation.synthetic import synthetic_regression
 from pgfl.lab.paper.conditions import LAMBDA, SCHEDULED
 from pgfl.lab.paper.experiments import KEPT, Experiment, FromSeed, RegressionData, Trial
 from pgfl.lab.paper.figures import final
@@ -39,17 +38,7 @@ class FamilyData(RegressionData):
     @lru_cache(KEPT)  # noqa: B019 (data are values, and few)
     def federation(self, seed: int, run: int) -> Federation:
         """The federation of one run, with other truths."""
-        made = synthetic_regression(
-            clusters=self.clusters,
-            observation_noise=self.observation_noise,
-            x_norm=self.x_norm,
-            samples=self.samples,
-            graph=self.graph,
-            servers=self.servers,
-            clients_per_server=self.clients_per_server,
-            seed=seed,
-            run=run,
-        )
+        made = self._generated(seed, run, clusters=self.clusters)
         assert made.truth is not None
         rng = np.random.default_rng([seed, run])
         parents = rng.standard_normal((self.families, made.dimension)) * (

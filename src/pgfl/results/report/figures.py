@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pgfl.metrics import MEASURES
+from pgfl.privacy.card import power
+
+if TYPE_CHECKING:
+    from pgfl.results.result import Result
 
 SPENDING = {
     "releases": "releases",
@@ -60,6 +64,17 @@ def figure(metric: str, value: float) -> str:
 def short(value: float | None) -> str:
     """Return a figure of the privacy table; None is what JSON cannot hold."""
     return "∞" if value is None else f"{value:.4g}"
+
+
+def spent(result: Result) -> list[tuple[str, str, str]]:
+    """Return what clients spent: the labels, the worst client's figures and the median client's; each ε with its δ."""
+    card, spending = result.privacy_card, result.spending()
+    labels = SPENDING | ({"epsilon": f"ε, exact, at δ = {power(card.delta)}"} if card and card.guaranteed else {})
+    return [
+        (label, short(figures["worst"]), short(figures["median"]))
+        for name, label in labels.items()
+        if (figures := spending.get(name))
+    ]
 
 
 def news(info: Mapping[str, Any]) -> str:

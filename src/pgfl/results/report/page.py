@@ -13,7 +13,7 @@ from pgfl.metrics import MEASURES
 from pgfl.results.measures import Figure
 from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
 from pgfl.results.report.effects import drawn_features, effects
-from pgfl.results.report.figures import LABELS, SPENDING, figure, short
+from pgfl.results.report.figures import LABELS, figure, short, spent
 from pgfl.results.report.pictures import legend, picture, pictures
 from pgfl.results.result import Result
 
@@ -154,15 +154,7 @@ def _outcome_row(name: str, colour: str, values: dict[str, float]) -> dict[str, 
 
 
 def _privacy(result: Result) -> dict[str, Any]:
-    spending = result.spending()
-    return {
-        "card": result.privacy_card,
-        "spending": [
-            (label, short(spent["worst"]), short(spent["median"]))
-            for name, label in SPENDING.items()
-            if (spent := spending.get(name))
-        ],
-    }
+    return {"card": result.privacy_card, "spending": spent(result)}
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
