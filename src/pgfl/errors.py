@@ -88,9 +88,9 @@ class Interrupted(PgflError):
     exit_code = 130
 
 
-def exit_code(error: PgflError) -> int:
+def exit_code(error: PgflError | OSError) -> int:
     """The exit code of an error: 1 if a restart may mend it, once a full disk has space again; else the error's own."""
-    return 1 if _chain_has(error, _is_full_disk) else error.exit_code
+    return 1 if _chain_has(error, is_full_disk) else getattr(error, "exit_code", PgflError.exit_code)
 
 
 def is_damage(error: BaseException) -> bool:
@@ -102,7 +102,8 @@ def _is_damage(error: BaseException) -> bool:
     return isinstance(error, LedgerError) or getattr(error, "sqlite_errorname", "") in _DAMAGED
 
 
-def _is_full_disk(error: BaseException) -> bool:
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a disk, or what a user may have of it, is full."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"

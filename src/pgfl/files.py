@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import sqlite3
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from pgfl.errors import ResultError
+from pgfl.errors import ResultError, is_full_disk
 
 TEMPORARY = ".part"
 
@@ -68,7 +67,7 @@ def synchronise(folder: Path) -> None:
 
 
 def _why_not_written(path: Path, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full_disk(error):
         return f"The disk is full, so {path} was not written and what was there before is kept; free some space."
     return f"{path} cannot be written: {error.strerror or error}; choose another folder with --out."
 

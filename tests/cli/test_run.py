@@ -159,7 +159,7 @@ def test_an_interrupt_tells_how_to_go_on(experiment, tmp_path):
     [
         (Diverged("Training diverged by round 8; raise algorithm.rho."), 1, "raise algorithm.rho"),
         (PermissionError(errno.EACCES, "Permission denied", "/o/x"), 2, "no permission for /o/x"),
-        (OSError(errno.ENOSPC, "No space left on device", "/o/x"), 2, "disk is full while writing /o/x"),
+        (OSError(errno.ENOSPC, "No space left on device", "/o/x"), 1, "disk is full while writing /o/x"),
         (OSError(errno.EIO, "Input/output error", "/o/x"), 2, "/o/x: Input/output error."),
         (MemoryError(), 1, "not enough memory"),
     ],

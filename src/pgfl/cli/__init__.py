@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pgfl import __version__
-from pgfl.errors import PgflError, exit_code
+from pgfl.errors import PgflError, exit_code, is_full_disk
 from pgfl.simulate.mpi.launcher import launched_rank
 from pgfl.suggestions import nearest
 
@@ -121,7 +120,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"{library} is missing; install it with pip install {library}.", 2)
     except OSError as error:
-        return _fail(_why(error), 2)
+        return _fail(_why(error), exit_code(error))
     except MemoryError:
         return _fail("There is not enough memory for this; take fewer runs, clients or threads, or float32.", 1)
 
@@ -133,7 +132,7 @@ def _help_of(error: Exception) -> str:
 
 def _why(error: OSError) -> str:
     name = error.filename or "a file"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full_disk(error):
         return f"The disk is full while writing {name}; free some space, then continue with --resume."
     if isinstance(error, PermissionError):
         return f"There is no permission for {name}; choose another folder or change its rights."
