@@ -29,7 +29,7 @@ QUICK = {
     "algorithms/test_declarations.py": (),
     "algorithms/test_federation.py": (),
     "drawing/test_drawing.py": (),
-    "objectives/test_margins.py": (),
+    "objectives/test_margins.py": ("test_a_solution_is_as_near_as_it_says",),
     "simulate/compiled/test_cache.py": (  # the others compile kernels
         "test_one_process_that_loads_has_the_bits_of_two_that_compile_at_once_and_compiles_nothing",
         "test_bits_of_every_family_depend_neither_on_the_cache_nor_on_other_processes",
@@ -42,13 +42,22 @@ QUICK = {
     "test_packaging.py": ("test_make_run_installs_what_a_run_needs_and_no_more",),  # of the locked versions alone
     "test_quick.py": (),
     "test_readme.py": (),
-    "results/test_result.py": (),
+    "results/test_result.py": ("test_a_saved_result_reads_back_to_the_same_bits", "test_a_damaged_result_says_so"),
     "objectives/test_ridge.py": (),
-    "simulate/test_simulator_against_oracle.py": ("test_awkward_federations_agree_over_fifty_rounds",),
+    "simulate/test_simulator_against_oracle.py": (
+        "test_awkward_federations_agree_over_fifty_rounds",
+        "test_linearised_steps_agree_over_fifty_rounds",
+    ),
     "algorithms/test_streams.py": (),
-    "algorithms/test_theorems.py": ("test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho",),
+    "algorithms/test_theorems.py": (
+        "test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho",
+        "test_linearised_steps_contribute_what_admm_contributes_with_the_gradient_at_the_public_model",
+    ),
     "algorithms/test_topology.py": (),
-    "simulate/test_training.py": ("test_killed_at_any_moment_of_a_save_it_resumes_bit_for_bit",),
+    "simulate/test_training.py": (
+        "test_killed_at_any_moment_of_a_save_it_resumes_bit_for_bit",
+        "test_ones_own_objective_is_solved_to_its_tolerance",
+    ),
     "benchmarks/test_peers.py": (),
     "cli/test_account.py": ("test_json_is_strict_and_mistakes_are_one_sentence_whatever_is_asked",),
     "cli/test_ledger.py": (),
@@ -56,9 +65,11 @@ QUICK = {
         "test_without_arguments_the_default_preset_runs_in_a_fresh_folder",
         "test_a_folder_with_a_result_is_refused_before_any_work",
         "test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again",
+        "test_a_table_s_training_stops_when_it_has_converged_unless_it_never_should",
     ),
     "planning/test_plan.py": (
         "test_what_is_predicted_is_what_runs_on_other_federations_achieve",
+        "test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_achieve",
         "test_a_plan_says_what_more_privacy_and_more_data_would_do",
         "test_noise_that_will_drown_the_signal_is_said_so",
         "test_the_command_writes_a_config_that_can_be_run",
@@ -78,6 +89,7 @@ QUICK = {
     "masking/test_masks_and_noise.py": (),
     "mpi/test_partition.py": ("test_every_part_has_clients_and_no_part_is_overloaded",),
     "mutants/test_planted.py": (
+        "test_every_bug_has_its_place_and_those_who_must_notice_exist",
         "test_the_worst_are_caught_by_those_who_must_notice",
         "test_an_attack_that_measures_no_more_than_is_claimed_is_no_catch",
         "test_an_edit_that_no_longer_fits_is_said_so",
@@ -89,12 +101,12 @@ QUICK = {
     "paper/test_judging.py": (),
     "audit/test_audit_deployed.py": (),
     "privacy/test_calibration.py": (),
-    "privacy/test_docs.py": (),
+    "privacy/test_docs.py": ("test_the_named_test_exists",),
     "privacy/test_hostile_messages.py": (),
-    "privacy/test_mechanism.py": (),
-    "privacy/test_noise.py": (),
+    "privacy/test_mechanism.py": ("test_accounts_are_those_of_a_loop_that_looks_at_every_client_in_every_round",),
+    "privacy/test_noise.py": ("test_a_coordinate_with_other_noise_is_rejected",),
     "privacy/test_rules.py": (),
-    "sklearn/test_fits_account.py": (),
+    "sklearn/test_fits_account.py": ("test_a_process_that_was_forked_does_not_charge_a_copy_of_the_account",),
     "studio/test_play_state.py": (
         "test_the_python_text_trains_the_same",
         "test_what_is_played_is_what_run_gives",
@@ -123,6 +135,10 @@ LONGEST = (
 """Files that take longest, in this order: they run first, or one process would be left alone with them at the end."""
 
 
+JAX = ("simulate/test_engines.py", "algorithms/test_array_libraries.py")
+"""Files whose tests of JAX run in `make test`: it compiles every shape anew, so elsewhere its cases are proofs."""
+
+
 PICTURED = ("results/", "privacy/", "cli/test_run.py", "test_found_once.py")
 """Rooms and files whose tests draw `curves.png`; a test elsewhere does if it asks for the fixture `curves`."""
 
@@ -145,6 +161,8 @@ def pytest_collection_modifyitems(items):
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(_name(item.path), len(order)))
     for item in items:
+        if "jax" in _case(item).values() and _name(item.path) not in JAX:
+            item.add_marker(pytest.mark.proof)
         slow = getattr(item, "originalname", None) in QUICK.get(_name(item.path), ())
         if _name(item.path) in QUICK and not slow and not item.get_closest_marker("proof"):
             item.add_marker(pytest.mark.quick)
@@ -163,6 +181,10 @@ def pytest_pyfunc_call(pyfuncitem):
     if done.returncode:
         pytest.fail(done.stdout + done.stderr, pytrace=False)
     return True
+
+
+def _case(item):
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _name(path):

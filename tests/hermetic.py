@@ -46,6 +46,7 @@ def leave_home():
     for name, places in kept.items():
         if place := next((place for place in places if place.exists()), None):
             os.environ.setdefault(name, str(place))
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # every core has a process of tests: threads would wait in turns
     new = Path(tempfile.mkdtemp(prefix="pgfl-tests-"))
     os.environ[OWN_HOME] = str(new)
     for name, folder in FOLDERS.items():

@@ -49,6 +49,7 @@ def noise_of(server, clean, trials=TRIALS):
     return [float((released - middles).std()) / sigma for released, sigma in zip(server.released, paid, strict=True)]
 
 
+@pytest.mark.proof
 def test_a_site_and_its_colluders_learn_no_more_of_a_record_than_the_ledger_says():
     """And they learn it: what is left when they have subtracted all they know is the noise that was paid for."""
     claimed, server, clean = played()

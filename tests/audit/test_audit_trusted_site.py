@@ -30,12 +30,14 @@ def measured(bug=None, trials=TRIALS):
     return math.sqrt(2.0 * rho), max(bounds)
 
 
+@pytest.mark.proof
 def test_a_neighbour_learns_no_more_of_a_record_than_the_sites_ledger_says():
     claimed, found = measured()
     assert claimed == pytest.approx(1.5, rel=1e-3), "the whole schedule was charged"
     assert found <= claimed
 
 
+@pytest.mark.proof
 def test_an_aggregate_that_is_published_before_it_has_noise_is_found():
     claimed, found = measured("no noise")
     assert found > claimed

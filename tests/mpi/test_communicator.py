@@ -14,7 +14,7 @@ def test_one_process_keeps_the_contract(rule):
     rule(SINGLE_PROCESS)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.proof)])
 def test_ranks_keep_the_contract(count):
     done = launch(count, sys.executable, HERE / "communicator_contract.py")
     assert done.returncode == 0, done.stderr

@@ -126,7 +126,12 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(tmp_path):
         pytest.param(
             8, [], "8 ranks are more than the 7 servers that have clients; start at most 7.", marks=pytest.mark.proof
         ),
-        (2, ["--engine", "jax"], "2 ranks were started, but the jax engine runs in one process; add --engine numba"),
+        pytest.param(
+            2,
+            ["--engine", "jax"],
+            "2 ranks were started, but the jax engine runs in one process; add --engine numba",
+            marks=pytest.mark.proof,
+        ),
         (2, ["--set", "algorithm.roh=3"], "Unknown key `algorithm.roh`"),
         (2, ["--set", 'metrics=["distance"]'], 'The metric "distance" needs all data in one place'),
     ],
@@ -149,9 +154,10 @@ def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
     assert sentences(done) == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "engine",
-    [pytest.param("numpy", marks=pytest.mark.proof), pytest.param("numba", marks=pytest.mark.proof), "mpi-numba"],
+    ["numpy", "numba", "mpi-numba"],
 )
 def test_any_engine_runs_on_ranks_as_in_one_process(engine, tmp_path):
     path = written(tmp_path, "huber", engine="numpy" if engine == "numpy" else "numba")
@@ -178,6 +184,7 @@ def test_a_run_of_one_process_does_not_silently_start_again_on_ranks(tmp_path):
     assert "was written by one process; go on without mpiexec" in sentences(done)[0]
 
 
+@pytest.mark.proof
 def test_data_that_one_rank_cannot_use_is_said_once(tmp_path):
     rows = [f"k{k},s{k},a,{'2' if k == 3 else k % 2},{k}" for k in range(4)]
     (tmp_path / "clients.csv").write_text("\n".join(["client,server,cluster,y,x", *rows]))

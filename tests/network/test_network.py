@@ -28,6 +28,7 @@ NORTH, SOUTH = "server-0", "server-1"
 POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 3.0}
 
 
+@pytest.mark.proof
 def test_the_demo_equals_the_simulator():
     """3 sites × 2 clients, 5 rounds: the sites' and the clients' models are the simulator's, given the noise."""
     run = process("network", "demo", "--json")
@@ -200,6 +201,7 @@ def back_at_work(network, client):
     network.wait(lambda: accepted() > before, PATIENCE, "it to be back")
 
 
+@pytest.mark.proof
 def test_a_ledger_put_back_from_a_backup_stops_its_client(network):
     """Alone it is exposed by its anchor, with the anchor by the site; with the newer files it takes part again."""
     client = network.clients_of(NORTH)[1]

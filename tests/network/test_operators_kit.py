@@ -11,6 +11,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import yaml
 from cryptography import x509
 
@@ -89,6 +90,7 @@ def test_the_three_sites_are_started_with_commands_and_ports_that_exist():
     assert len(set(published)) == len(published)
 
 
+@pytest.mark.proof
 def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tmp_path):
     command = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{command}:{os.environ['PATH']}"}

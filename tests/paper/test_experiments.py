@@ -49,6 +49,7 @@ def test_fedavg_is_perturbed_too() -> None:
     assert (clean[:, 2:] != noisy[:, 2:]).all()
 
 
+@pytest.mark.proof
 def test_processes_change_nothing_and_every_run_counts() -> None:
     trial, other = (replace(PRINTED.pgfl(tau), rounds=2) for tau in (0.0, TAU))
     wanted = {trial: RUNS_TOGETHER + 2, other: 2}
