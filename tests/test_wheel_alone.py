@@ -30,11 +30,11 @@ print(json.dumps(outcomes))
 """
 HELP_OF_ALL = """
 import contextlib, io, json, typer
-from pgfl.cli import COMMANDS, execute, import_module
+from pgfl.cli import COMMANDS, execute
 pages = {}
 commands = [[]]
-for name, (module, _) in COMMANDS.items():
-    group = typer.main.get_command(import_module(module).app)
+for name in COMMANDS:
+    group = typer.main.get_command(COMMANDS[name])
     commands += [[name], *([name, below] for below in getattr(group, "commands", {}))]
 for command in commands:
     with contextlib.redirect_stdout(io.StringIO()) as shown:

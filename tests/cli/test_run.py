@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import types
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -204,8 +205,19 @@ def test_every_command_in_the_table_has_a_page_of_help():
         assert f"pgfl {command}" in out
     code, out, _ = run("--help")
     assert code == 0
-    assert all(help_line.split(",")[0] in out for _, help_line in cli.COMMANDS.values())
+    assert all(help_line.split(",")[0] in out for help_line in cli.HELP.values())
     assert run()[0] == 2
+
+
+def test_a_command_of_another_package_that_cannot_be_loaded_hides_no_other(monkeypatch):
+    entry = EntryPoint("broken", "no_such_package:app", cli.COMMANDS.group)
+    monkeypatch.setitem(vars(cli.COMMANDS), "_entries", {"broken": entry})
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "broken" in out and "describe" in out
+    code, _, err = run("broken")
+    assert code == 2
+    assert err.startswith("pgfl: The command 'broken' of the package 'no_such_package:app' cannot be loaded")
 
 
 def test_help_imports_nothing_heavy():

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from pgfl import Model, load_config, run
+from pgfl.cli import execute
 from pgfl.config import warnings
 from pgfl.demo import demo_federation, largest_difference
 from pgfl.network.agreement import Training
@@ -55,6 +56,7 @@ def simulated(folder):
     assert not warnings(config)
     built = config.algorithm.build(config.graph.mixing)
     assert (built.client_rule.damping, built.server_rule.stay) == (0.5, 0.1)
+    assert execute(["count", str(path)]) == 0
     result = run(config)
     assert result.engine == "counting" and engine_kind("counting").prepared
     assert result.curve("median_error").shape == (1, len(result.rounds))

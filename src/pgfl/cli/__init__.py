@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,33 +11,34 @@ from typer.core import TyperCommand, TyperGroup
 
 from pgfl import __version__
 from pgfl.errors import PgflError, exit_code, is_full_disk
+from pgfl.registry import Registry
 from pgfl.simulate.mpi.launcher import launched_rank
 from pgfl.suggestions import nearest
 
 if TYPE_CHECKING:
     from click import Command, Context, HelpFormatter
 
-COMMANDS = {
-    "describe": ("pgfl.cli.describe", "Describe a table: columns, clients, servers, clusters, and likely mistakes."),
-    "init": ("pgfl.cli.init", "Write a starter config for a table."),
-    "run": (
-        "pgfl.cli.run",
-        "Train from a config or a preset; write models, history, plots and a report.",
-    ),
-    "predict": ("pgfl.cli.predict", "Predict the rows of a table with a trained model."),
-    "export": ("pgfl.cli.export", "Export a model to scikit-learn or ONNX."),
-    "plan": ("pgfl.cli.plan", "Predict what a private training will achieve, before any privacy is spent."),
-    "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
-    "account": ("pgfl.cli.account", "Compute the ε of a noise schedule, or the schedule for a target ε."),
-    "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
-    "audit": ("pgfl.cli.audit", "Test the privacy guarantee empirically by attacking it."),
-    "studio": ("pgfl.cli.studio", "Open the studio: simulate, train on a table, compare runs, monitor a network."),
-    "presets": ("pgfl.cli.presets", "List or show the presets."),
-    "site": ("pgfl.cli.site", "Set up and run a site of the network."),
-    "client": ("pgfl.cli.client", "Set up and run a client of a site."),
-    "network": ("pgfl.cli.network", "Try a whole network on this machine."),
+HELP = {
+    "describe": "Describe a table: columns, clients, servers, clusters, and likely mistakes.",
+    "init": "Write a starter config for a table.",
+    "run": "Train from a config or a preset; write models, history, plots and a report.",
+    "predict": "Predict the rows of a table with a trained model.",
+    "export": "Export a model to scikit-learn or ONNX.",
+    "plan": "Predict what a private training will achieve, before any privacy is spent.",
+    "reproduce": "Reproduce the paper: figures, theorems, and a verdict on every claim.",
+    "account": "Compute the ε of a noise schedule, or the schedule for a target ε.",
+    "ledger": "Show or verify a client's privacy ledger.",
+    "audit": "Test the privacy guarantee empirically by attacking it.",
+    "studio": "Open the studio: simulate, train on a table, compare runs, monitor a network.",
+    "presets": "List or show the presets.",
+    "site": "Set up and run a site of the network.",
+    "client": "Set up and run a client of a site.",
+    "network": "Try a whole network on this machine.",
 }
-"""Command → (module whose `app` it is, one line of help)."""
+"""Command of the package → one line of help."""
+
+COMMANDS: Registry[typer.Typer] = Registry("commands", "command", {name: f"pgfl.cli.{name}:app" for name in HELP})
+"""Every command; another package adds a `typer.Typer` under the entry points `pgfl.commands`."""
 
 INTERRUPTED = 130
 _ParserError: type[Any] = typer.BadParameter.__mro__[2]
@@ -46,22 +46,26 @@ _ParserError: type[Any] = typer.BadParameter.__mro__[2]
 
 
 class LazyGroup(TyperGroup):
-    """Commands from the table above; the help page needs only their one-liners."""
+    """The commands of the registry; the help page needs only the one-liners of the package's own."""
 
     _listing = False
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """Return all commands, in the table's order."""
+        """Return all commands, the package's own first."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """Return the command, imported unless only its one-liner is wanted."""
         if cmd_name not in COMMANDS:
             return None
-        module, help_line = COMMANDS[cmd_name]
-        if self._listing:
-            return TyperCommand(cmd_name, help=help_line)
-        command = typer.main.get_command(import_module(module).app)
+        if self._listing and cmd_name in HELP:
+            return TyperCommand(cmd_name, help=HELP[cmd_name])
+        try:
+            command = typer.main.get_command(COMMANDS[cmd_name])
+        except PgflError as error:
+            if not self._listing:
+                raise
+            return TyperCommand(cmd_name, help=str(error))  # another package's fault must not hide the other commands
         command.name = cmd_name
         return command
 
