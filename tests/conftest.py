@@ -161,7 +161,7 @@ def pytest_collection_modifyitems(items):
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(_name(item.path), len(order)))
     for item in items:
-        if _is_case_of(item, "jax") and _name(item.path) not in JAX:
+        if _is_compiled_anew(item):
             item.add_marker(pytest.mark.proof)
         slow = getattr(item, "originalname", None) in QUICK.get(_name(item.path), ())
         if _name(item.path) in QUICK and not slow and not item.get_closest_marker("proof"):
@@ -183,10 +183,12 @@ def pytest_pyfunc_call(pyfuncitem):
     return True
 
 
-def _is_case_of(item, name):
-    return hasattr(item, "callspec") and any(
-        type(value) is str and value == name for value in item.callspec.params.values()
-    )
+def _is_compiled_anew(item):
+    """Whether a case is one that takes seconds to compile: of JAX, or of kernels in single precision."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    names = {value if isinstance(value, str) else getattr(value, "__name__", None) for value in values}
+    name = _name(item.path) or ""
+    return ("jax" in names and name not in JAX) or ("float32" in names and name.startswith("simulate/compiled/"))
 
 
 def _name(path):

@@ -29,7 +29,14 @@ PLACES = (".", ".cache", ".config", ".local/share", ".local/state")
 OURS = ("pgfl", "numba", "matplotlib", "jax", "ipython", "jupyter", "nicegui", "fontconfig")
 """Names under a home that pgfl or one of its libraries would write; other programs of the user may write."""
 
+MEMORY, LEAST_FREE_BYTES = Path("/dev/shm"), 6 * 2**30
 EXPECTED = ("__pycache__", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".venv")
+
+
+def in_memory():
+    """A folder in memory, because ledgers wait for the disk after every release; None if there is no room."""
+    roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > LEAST_FREE_BYTES
+    return MEMORY if roomy else None
 
 
 def leave_home():
@@ -47,7 +54,10 @@ def leave_home():
         if place := next((place for place in places if place.exists()), None):
             os.environ.setdefault(name, str(place))
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # every core has a process of tests: threads would wait in turns
-    new = Path(tempfile.mkdtemp(prefix="pgfl-tests-"))
+    new = Path(tempfile.mkdtemp(prefix="pgfl-", dir=in_memory()))
+    (new / "tmp").mkdir()
+    os.environ["TMPDIR"] = str(new / "tmp")
+    tempfile.tempdir = None  # so that it is read again
     os.environ[OWN_HOME] = str(new)
     for name, folder in FOLDERS.items():
         (new / folder).mkdir(parents=True, exist_ok=True)

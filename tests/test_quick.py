@@ -1,6 +1,7 @@
 """`make quick` covers every room, and its list of tests is up to date."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ ROOMS = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").
 TEST_FOLDERS = sorted({path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")} | {"."})
 
 
+@cache
 def imported_rooms(name):
     """The rooms from which a test file imports."""
     found = set()

@@ -86,7 +86,7 @@ def test_training_agrees_under_jax(case):
         np.testing.assert_allclose(both[1].history[name], values, atol=1e-8)
 
 
-@pytest.mark.parametrize("client", ["admm", "gradient"])
+@pytest.mark.parametrize("client", [pytest.param("admm", marks=pytest.mark.proof), "gradient"])
 def test_rounds_are_compiled_once_under_jax(client):
     pgfl_jax.namespace()
     pieces = (pgfl_jax._client_phase, pgfl_jax._contributions, pgfl_jax._server_phase, pgfl_jax._settled)

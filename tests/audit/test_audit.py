@@ -113,6 +113,7 @@ def test_what_is_shipped_keeps_its_claim_and_reaches_nine_tenths_of_it(case):
     assert 0.9 <= found.ratio <= 1.0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("case", [huber(), linearised_huber()], ids=lambda case: case.name)
 def test_the_compiled_simulator_keeps_its_claim_too(case):
     assert attack(case, "compiled", ENOUGH, ALPHA, seed=5).verdict == "holds"
@@ -250,7 +251,10 @@ def test_a_pair_s_canary_moves_its_own_model_by_delta_and_nobody_else_s(case):
     assert (one.features != other.features).any(axis=1).sum() + (one.targets != other.targets).sum() == 1
 
 
-@pytest.mark.parametrize(("path", "trials"), [("simulator", 2000), ("compiled", 2000), ("safe-noise", 300)])
+@pytest.mark.parametrize(
+    ("path", "trials"),
+    [("simulator", 2000), pytest.param("compiled", 2000, marks=pytest.mark.proof), ("safe-noise", 300)],
+)
 @pytest.mark.parametrize("case", pair_cases(), ids=lambda case: case.name)
 def test_the_noise_of_pairs_keeps_its_claim(case, path, trials):
     found = attack(case, path, trials, ALPHA)

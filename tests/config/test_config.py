@@ -368,7 +368,7 @@ def outcome(make) -> Config | str:
         return str(error)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(documents | nested)
 def test_malformed_settings_end_in_a_sentence_and_good_ones_in_a_config(document):
     config = outcome(lambda: parse(document))

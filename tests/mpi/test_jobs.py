@@ -85,7 +85,8 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     assert f"Interrupted; go on with `mpiexec -n 2 pgfl run --engine mpi --resume --out {out}`." in sentence
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.proof), 2])
+@pytest.mark.proof
+@pytest.mark.parametrize("count", [1, 2])
 def test_a_killed_run_goes_on_with_another_number_of_ranks_as_if_nothing_had_happened(
     count, killed, uninterrupted, tmp_path
 ):

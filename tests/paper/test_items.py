@@ -96,7 +96,7 @@ def test_the_registry_is_the_papers() -> None:
     assert list(ITEMS) == list(CLAIMS)
 
 
-SLOW = ("affordable", "fig1", "fig2", "fig7", "fig8", "fig9", "theorem1", "theorem2", "theorem3")
+SLOW = ("affordable", "fig1", "fig2", "fig3", "fig4", "fig7", "fig8", "fig9", "theorem1", "theorem2", "theorem3")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,7 @@ def verdicts(name: str) -> dict[str, Claim]:
     return {claim.key: claim for claim in outcome(ITEMS[name]).claims}
 
 
+@pytest.mark.proof
 def test_figure_1() -> None:
     found = verdicts("fig1")
     assert found["fig1.faster"].high < 0
@@ -164,6 +165,7 @@ def test_lemma_1_is_attained_and_raw_ridge_breaks_it() -> None:
     assert found["lemma1.raw-ridge"].verdict == "holds where …"
 
 
+@pytest.mark.proof
 def test_theorem_3_keeps_its_promise_for_every_shipped_mechanism() -> None:
     found = verdicts("theorem3")
     assert all(claim.verdict == "holds" for key, claim in found.items() if key.startswith("theorem3."))

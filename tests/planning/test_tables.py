@@ -98,7 +98,6 @@ CASES = [
     ("digits", 4.0, "local"),
     ("digits", 8.0, "local"),
 ]
-FEW = [("diabetes", 8.0, "local")]  # in `make test`
 
 
 def test_a_twin_of_a_table_has_its_places_and_rows_of_its_length(configs):
@@ -291,10 +290,8 @@ def test_init_plans_and_writes_a_config_that_runs(configs, tmp_path, monkeypatch
     assert measured["whole"]["value"] > 0.2
 
 
-@pytest.mark.parametrize(
-    ("name", "epsilon", "trust"),
-    [case if case in FEW else pytest.param(*case, marks=pytest.mark.proof) for case in CASES],
-)
+@pytest.mark.proof
+@pytest.mark.parametrize(("name", "epsilon", "trust"), CASES)
 def test_what_is_predicted_for_a_table_is_what_runs_on_it_reach(configs, name, epsilon, trust, record_property):
     """Bounds are public and the twin has never seen a cell: what one run reaches lies in the interval nearly always."""
     spread = {"spread": 0.5} if name == "digits" else {}

@@ -258,7 +258,7 @@ def old_announcements_are_taken_for_fresh_ones():
 
 PLANTED = {
     both_halves_are_revealed: (OPENED_EARLY, 1),
-    a_second_list_is_agreed_to: (OPENED_EARLY, 87),
+    a_second_list_is_agreed_to: (OPENED_EARLY, 91),
     the_threshold_is_off_by_one: (OPENED_EARLY, 14),
     few_survivors_are_enough: (OPENED_EARLY, 0),
     shares_of_noise_are_too_small: (OPENED_EARLY, 1),

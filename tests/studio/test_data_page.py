@@ -110,6 +110,7 @@ def test_a_plan_is_drawn_stopped_and_taken_over(server, context, table):
     assert not page.errors
 
 
+@pytest.mark.proof
 def test_both_copies_train_the_same_and_the_picture_is_saved(server, context, table, tmp_path):
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = open_page(context, server, f"/data?table={table}&target=y")
@@ -127,6 +128,7 @@ def test_both_copies_train_the_same_and_the_picture_is_saved(server, context, ta
     assert not page.errors
 
 
+@pytest.mark.proof
 def test_a_trust_level_goes_into_the_address_the_config_and_the_run(server, context, table):
     public = "bounds=age%3D18:90&bounds=y%3D0:60"
     page = open_page(context, server, f"/data?table={table}&epsilon=8&{public}")

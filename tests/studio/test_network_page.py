@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
+
 from tests.studio.browser import open_page
 
 
+@pytest.mark.proof
 def test_the_demo_network_runs_on_without_a_killed_client_and_takes_it_back(server, context):
     page = open_page(context, server, "/network")
     page.get_by_label("sites", exact=True).fill("1")

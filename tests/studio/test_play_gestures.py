@@ -142,7 +142,8 @@ def test_the_dark_page_is_dark_and_stays_so(page):
     page.wait_for_selector("body.body--dark")
 
 
-@pytest.mark.parametrize("trust", ["site", pytest.param("masked", marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("trust", ["site", "masked"])
 def test_a_trust_level_is_trained_as_the_config_says(server, context, trust):
     private = f"/?preset=private-huber{FEW_ROUNDS}"
     page = open_page(context, server, private)

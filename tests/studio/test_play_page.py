@@ -107,6 +107,7 @@ def test_privacy_shows_what_clients_spend_and_the_error_against_epsilon(server, 
     assert sorted(item["value"] for item in spent) == pytest.approx(sorted(result.privacy[0]["epsilon"]))
 
 
+@pytest.mark.proof
 def test_digits_come_with_images_and_learned_weights(server, context):
     few = "&set=data.servers%3D2&set=data.clients_per_server%3D3&set=rounds%3D3&set=record_every%3D3"
     page = open_page(context, server, f"/?preset=fig7{few}")

@@ -137,6 +137,7 @@ def loaded_and_compiled(package: Path, cache: Path) -> tuple[int, int]:
     return int(found), int(made)
 
 
+@pytest.mark.proof
 def test_a_new_install_finds_what_an_older_one_compiled_and_neither_writes_into_itself(tmp_path):
     first, second = installed(tmp_path / "first"), installed(tmp_path / "second")
     before = {path.relative_to(first) for path in first.rglob("*")}
@@ -149,6 +150,7 @@ def test_a_new_install_finds_what_an_older_one_compiled_and_neither_writes_into_
     assert loaded_and_compiled(second, tmp_path / "cache") == (0, 1)
 
 
+@pytest.mark.proof
 def test_without_a_folder_to_write_to_kernels_are_compiled_every_time(tmp_path):
     nowhere = tmp_path / "a file"
     nowhere.write_text("", "utf-8")

@@ -172,6 +172,7 @@ def test_measures_agree_between_engines():
         np.testing.assert_allclose(other.history[name], values, atol=1e-8)
 
 
+@pytest.mark.proof
 def test_single_precision_is_as_accurate_as_it_can_be():
     made = federation(samples=(2, 9), dimension=20)
     small = made.replace(features=made.features.astype(np.float32), targets=made.targets.astype(np.float32))

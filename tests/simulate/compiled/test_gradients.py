@@ -77,6 +77,7 @@ def test_other_steps_are_plain_ones(dimension):
     _assert_equal_to_plain_steps(dimension, np.float64, in_registers=False)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("in_registers", [True, False])
 def test_steps_in_single_precision_are_plain_ones(in_registers):
     _assert_equal_to_plain_steps(45, np.float32, in_registers)
