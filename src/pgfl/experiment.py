@@ -108,6 +108,7 @@ def _options(config: Config, communicator: Communicator, kernels_loaded: bool) -
         dtype=np.dtype(config.dtype).type,
         stop=config.stop or TrainingOptions.stop,
         performance=Performance(ALIASES.get(config.engine, config.engine), config.threads, kernels_loaded),
+        discover=config.clusters.discover,
     )
     check_engine(options, communicator.size)
     return options

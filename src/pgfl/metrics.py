@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.arrays import AnyFloats, Array, Bools, Floats, Ints
+from pgfl.arrays import AnyArray, AnyFloats, Array, Bools, Floats, Ints
 from pgfl.errors import ConfigError
 from pgfl.objectives.interface import Objective, Task
 from pgfl.registry import Registry
@@ -229,6 +229,22 @@ def deviation(models: AnyFloats, truth: AnyFloats, size: AnyFloats | None = None
     `size` is ‖w_q*‖², where it is known already.
     """
     return squared_distance(models, truth) / (squared_norm(truth) if size is None else size)
+
+
+def adjusted_rand_index(first: AnyArray, second: AnyArray) -> float:
+    """How well two ways to cluster the same things agree: 1 is the same clusters, 0 what chance would give.
+
+    >>> adjusted_rand_index(np.array(["a", "a", "b"]), np.array([1, 1, 0]))
+    1.0
+    """
+    table = np.zeros((len(np.unique(first)), len(np.unique(second))))
+    np.add.at(table, (np.unique(first, return_inverse=True)[1], np.unique(second, return_inverse=True)[1]), 1.0)
+    same, rows, columns, every = (
+        float((counts * (counts - 1.0) / 2.0).sum())
+        for counts in (table, table.sum(axis=1), table.sum(axis=0), table.sum(keepdims=True))
+    )
+    expected, most = rows * columns / max(every, 1.0), (rows + columns) / 2.0
+    return 1.0 if most == expected else (same - expected) / (most - expected)
 
 
 def disagreement(models: AnyFloats, clusters: Ints) -> float:

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     PAPER = 8
     HELD_OUT = 11
     MAP = 12
+    DISCOVERY = 13
 
 
 def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 0) -> np.random.Generator:

@@ -85,6 +85,12 @@ class GraphSettings(Section):
         return self
 
 
+class ClusterSettings(Section):
+    """Which client belongs to which cluster: as the data says, or found from the clients' data."""
+
+    discover: bool = False
+
+
 class ClusterObjective(Section):
     """What one cluster does differently; a key left out is that of [objective]."""
 
@@ -396,6 +402,7 @@ class Config(Section):
     data: Annotated[SerializeAsAny[DataSection], WrapValidator(_data_of_kind)] = Field(default_factory=SyntheticData)
     stop: Annotated[Stop | None, AfterValidator(_stopping)] = Field(default=None, validate_default=True)
     graph: GraphSettings = Field(default_factory=GraphSettings)
+    clusters: ClusterSettings = Field(default_factory=ClusterSettings)
     objective: ObjectiveTable = Field(default_factory=default_objective)
     algorithm: Annotated[AlgorithmTable, AfterValidator(_with_rho)] = Field(
         default_factory=AlgorithmSettings, validate_default=True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Floats, Ints
+from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Bools, Floats, Ints
 from pgfl.drawing.pages import counted
 from pgfl.errors import DataError, UsageError
 from pgfl.federation.encoding import RowEncoding
@@ -469,10 +469,46 @@ class Federation:
             generated=self.generated,
         )
 
+    def in_clusters(self, client_cluster: Ints, cluster_ids: Sequence[str]) -> Federation:
+        """Return the same clients in other clusters.
+
+        Held-out rows go with their clients. True models and held-out rows that belong to a cluster as a whole are kept
+        if all clients of every new cluster were in one old cluster.
+        """
+        count = len(cluster_ids)
+        origins = [np.unique(self.client_cluster[client_cluster == q]) for q in range(count)]
+        nested = all(len(origin) == 1 for origin in origins)
+        truth = self.truth[[origin[0] for origin in origins]] if nested and self.truth is not None else None
+        tests: dict[str, TestSet] | None = None
+        owned = [test for test in (self.tests or {}).values() if test.clients is not None and len(test.clients)]
+        if owned:
+            tests = {
+                name: found for q, name in enumerate(cluster_ids) if (found := _tests_of(owned, client_cluster == q))
+            }
+        elif nested and self.tests is not None:
+            old = [self.cluster_ids[origin[0]] for origin in origins]
+            tests = {new: self.tests[name] for new, name in zip(cluster_ids, old, strict=True) if name in self.tests}
+        return self.replace(
+            client_cluster=client_cluster, cluster_ids=tuple(cluster_ids), truth=truth, tests=tests or None
+        )
+
     def replace(self, **changes: object) -> Federation:
         """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
         own = {"generated": False} if {"features", "targets"} & set(changes) else {}
         return replace(self, **{**own, **changes})  # type: ignore[arg-type]
+
+
+def _tests_of(tests: Sequence[TestSet], members: Bools) -> TestSet | None:
+    """Return the held-out rows of some clients, or None."""
+    owners = [np.full(len(test.targets), ELSEWHERE) if test.clients is None else test.clients for test in tests]
+    rows = [np.flatnonzero((owner != ELSEWHERE) & members[owner]) for owner in owners]
+    if not any(len(chosen) for chosen in rows):
+        return None
+    return TestSet(
+        np.concatenate([test.features[chosen] for test, chosen in zip(tests, rows, strict=True)]),
+        np.concatenate([test.targets[chosen] for test, chosen in zip(tests, rows, strict=True)]),
+        np.concatenate([owner[chosen] for owner, chosen in zip(owners, rows, strict=True)]),
+    )
 
 
 def summary_line(federation: Federation) -> str:

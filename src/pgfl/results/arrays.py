@@ -17,7 +17,7 @@ from pgfl.results import model_file
 from pgfl.results.result import Columns, Network, Result, RunModels
 
 HISTORY, MODELS, SIMULATION_ONLY = "history.csv", "models.npz", "simulation_only"
-TEXT_COLUMNS = ("client", "cluster", "learns_from")
+TEXT_COLUMNS = ("client", "cluster", "given", "learns_from")
 DENSE_SERVERS = 10_000_000
 """The most numbers that `servers` may hold as S × Q × d; a larger array is stored by the pairs that exist."""
 

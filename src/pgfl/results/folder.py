@@ -7,6 +7,7 @@
     clients.csv      every client's own held-out measures in run 0, without privacy
     held_out.csv     predicted and observed targets of held-out rows in run 0; with privacy only means of many rows
     weights.csv      who learned from whom, where that was learned: run, cluster, learns_from, weight
+    clusters.csv     where clusters were found: client, given, cluster, probability, and p_… of every cluster
     state.npz        what further rounds start from (duals, accounts); state-RUN.npz that of the other runs
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 
 CONFIG, PRIVACY, SUMMARY = "config.toml", "privacy.csv", "summary.json"
-CLIENTS, HELD_OUT, WEIGHTS = "clients.csv", "held_out.csv", "weights.csv"
+CLIENTS, HELD_OUT, WEIGHTS, CLUSTERS = "clients.csv", "held_out.csv", "weights.csv", "clusters.csv"
 LIVE = "live.json"
 CHECKPOINT = "checkpoint"
 T = TypeVar("T")
@@ -185,7 +186,8 @@ def save(result: Result, folder: Path) -> Path:
         claim(folder, Owner(IN_MEMORY))
     for run, table in enumerate(result.privacy):
         write_columns(folder / of_run(PRIVACY, run), table)
-    for name, columns in ((CLIENTS, result.client_measures), (HELD_OUT, result.held_out), (WEIGHTS, result.weights)):
+    tables = {CLIENTS: result.client_measures, HELD_OUT: result.held_out, WEIGHTS: result.weights}
+    for name, columns in (tables | {CLUSTERS: result.clusters}).items():
         if columns is not None:
             write_columns(folder / name, columns)
     if result.private and result.noise == "seeded":
@@ -254,6 +256,7 @@ def _load(folder: Path) -> Result:
         client_measures=read_if_present(folder / CLIENTS),
         held_out=read_if_present(folder / HELD_OUT),
         weights=read_if_present(folder / WEIGHTS),
+        clusters=read_if_present(folder / CLUSTERS),
         folder=folder,
         digests=RecordDigests.load(folder / STATE) if summary["noise"] == "secure" and states[0].exists() else None,
     )

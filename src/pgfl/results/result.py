@@ -20,6 +20,7 @@ from pgfl.errors import ResultError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
 from pgfl.privacy.card import PrivacyCard
+from pgfl.results.clusters import sentence as clusters_sentence
 from pgfl.results.measures import Measured, few_rows
 from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
@@ -107,7 +108,8 @@ class Result:
     contribute, None if that is the last round of all. `measures` compares held-out rows with trivial baselines at the
     end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
     predicted and observed targets. `weights` says who learned from whom, where that was learned (`tau = "auto"`): what
-    every cluster's data have in each cluster's model. `states` is what further rounds start from, `digests` finds
+    every cluster's data have in each cluster's model. `clusters` says who belongs to which cluster, and how probably,
+    where that was found (`discover`). `states` is what further rounds start from, `digests` finds
     records that have moved meanwhile, and `continued` says that a training has gone on from here with float-safe noise.
 
     >>> result = Result(
@@ -152,6 +154,7 @@ class Result:
     client_measures: Columns | None = None
     held_out: Columns | None = None
     weights: Columns | None = None
+    clusters: Columns | None = None
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
     digests: RecordDigests | None = field(default=None, compare=False)
@@ -239,7 +242,9 @@ class Result:
         unprotected = self.private and any(name in self.metrics for name in MEASURES)
         inherited = [INHERITED.format(_listed(names))] if (names := self.inherited) else []
         learned = [] if self.weights is None else [f"Who learned from whom: {sentence(self.weights, self.cluster_ids)}"]
+        found = [] if self.clusters is None else [clusters_sentence(self.clusters)]
         return [
+            *found,
             *learned,
             *few_rows(self.client_measures),
             *([TEST_FIGURES] if unprotected else []),

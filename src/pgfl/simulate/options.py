@@ -55,6 +55,7 @@ class TrainingOptions:
     dtype: DTypeLike = np.float64
     stop: Stop = default.STOP
     performance: Performance = field(default_factory=Performance)
+    discover: bool = False
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):
@@ -62,6 +63,8 @@ class TrainingOptions:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if not 0 <= check_whole("seed", self.seed) < SEED_LIMIT:
             raise ConfigError(f"seed must be 0 or more, and below 2⁶³; got {self.seed}.")
+        if not isinstance(self.discover, bool):
+            raise UsageError(f"discover takes True or False; got {kind_of(self.discover)}.")
         check_participants(self.participants)
         check_precision(self.dtype)
         if self.stop not in get_args(Stop):

@@ -38,6 +38,8 @@ from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.curvature import with_curvature
+from pgfl.simulate.discovery import Discovery, check_discovery, found_before
+from pgfl.simulate.discovery import discover as discover_clusters
 from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.observers import Observer
@@ -201,6 +203,7 @@ def train(
     start: Result | None = None,
     new_clients: Sequence[str] = (),
     moved_records: bool | None = None,
+    discover: bool = TrainingOptions.discover,
 ) -> Result:
     """Train a model for every cluster of a federation.
 
@@ -218,6 +221,9 @@ def train(
     data, "jax" runs on accelerators, "debug" names the client in every error; "auto" is Numba where it is installed and
     pays off, else NumPy, and `result.engine` says which it was. `threads` is as many as pay off unless given; results
     do not depend on it.
+
+    With `discover` the clusters of the federation are not used but found from the clients' data, and `result.clusters`
+    says who is in which.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
@@ -242,7 +248,7 @@ def train(
     check_helpers(checkpoints, progress, observers)
     performance = Performance(engine, threads)
     options = TrainingOptions(
-        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, stop, performance
+        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, stop, performance, discover
     )
     with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
         return train_runs(
@@ -295,6 +301,14 @@ def train_runs(
         digests = _digests(first, options.privacy, earlier)
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
+    found = None
+    if options.discover:
+        communicator.collective(lambda: check_discovery(algorithm, objectives, options, communicator))
+        if resume:
+            raise UsageError("A run that finds clusters keeps no checkpoints; start it again in another folder.")
+        checkpoints = None
+        found = _found(first, algorithm, objectives, options) if start is None else found_before(first, start)
+        first = found.federation
     known = None if earlier is None else earlier.rho
     algorithm = communicator.collective(lambda: with_count(algorithm, first, communicator))
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
@@ -336,7 +350,19 @@ def train_runs(
         trained.add(simulator, folder)
     result = trained.result(time.perf_counter() - began)
     result.digests = digests
+    result.clusters = None if found is None else found.table
     return result if earlier is None else earlier.joined(result)
+
+
+def _found(first: Federation, algorithm: Algorithm, objectives: Objectives, options: TrainingOptions) -> Discovery:
+    """Return the clusters that are found at a model for all clients."""
+
+    def common_model(everyone: Federation) -> AnyArray:
+        plain = replace(options, discover=False, metrics=(), stop="converged", record_every=options.rounds)
+        return train_runs(lambda run: everyone, algorithm, objectives, plain).cluster(everyone.cluster_ids[0])
+
+    assert isinstance(objectives, Objective)
+    return discover_clusters(first, objectives, options.seed, common_model)
 
 
 def _first_federation(federation_of: FederationOfRun, objectives: Objectives, options: TrainingOptions) -> Federation:

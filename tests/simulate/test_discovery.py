@@ -1,0 +1,111 @@
+"""Cluster discovery: hidden clusters are found, one cluster is never split, and what cannot be done is refused."""
+
+import numpy as np
+import pytest
+
+from pgfl import PGFL, FedAvg, Federation, Privacy, Result, Ridge, synthetic_regression, train
+from pgfl.config import parse
+from pgfl.errors import ConfigError, DataError, UsageError
+from pgfl.experiment import run
+from pgfl.metrics import adjusted_rand_index
+
+STEPS = PGFL(20.0, client="gradient")
+
+
+def hidden(seed, clusters=3, **changes):
+    shape = {"servers": 4, "clients_per_server": 12, "dimension": 12, "samples": (30, 60), "gamma": 0.5}
+    return synthetic_regression(clusters=clusters, seed=seed, observation_noise=0.7, **shape | changes)
+
+
+def found(federation, **changes):
+    return train(federation, STEPS, Ridge(), discover=True, rounds=60, metrics=["nmsd"], **changes)
+
+
+@pytest.mark.parametrize("seed", range(7101, 7105))
+def test_hidden_clusters_are_found(seed):
+    federation = hidden(seed)
+    result = found(federation)
+    assert adjusted_rand_index(result.clusters["cluster"], federation.client_cluster) > 0.95
+    assert result.notes[0].startswith("3 clusters found")
+    known = train(federation, STEPS, Ridge(), rounds=60, metrics=["nmsd"])
+    if "nmsd" in result.metrics:  # every cluster found has one true model
+        assert result.curve("nmsd")[0, -1] == pytest.approx(known.curve("nmsd")[0, -1])
+
+
+@pytest.mark.parametrize("samples", [(2, 9), (30, 60)])
+@pytest.mark.parametrize("seed", range(7110, 7118))
+def test_one_cluster_is_never_split(seed, samples):
+    result = found(hidden(seed, clusters=1, samples=samples))
+    assert result.notes[0] == "One model: no difference between clients was visible."
+    assert result.cluster_ids == ("all",)
+
+
+def test_the_result_tells_who_is_where_and_is_kept(tmp_path):
+    federation = hidden(7120)
+    result = found(federation)
+    again = Result.load(result.save(tmp_path / "run"))
+    for name, values in result.clusters.items():
+        assert (again.clusters[name] == values).all()
+    assert again.notes == result.notes
+    assert (tmp_path / "run" / "report.html").read_text("utf-8").count("3 clusters found")
+    probabilities = np.array([result.clusters[f"p_{name}"] for name in result.cluster_ids])
+    assert probabilities.sum(axis=0) == pytest.approx(1.0)
+    assert (result.clusters["given"] == [federation.cluster_ids[q] for q in federation.client_cluster]).all()
+
+
+def test_a_continued_run_keeps_the_clusters_that_were_found():
+    federation = hidden(7121)
+    first = found(federation)
+    later = found(federation, start=first)
+    assert (later.clusters["cluster"] == first.clusters["cluster"]).all()
+    assert later.rounds[-1] == 120
+    fewer = train(federation, STEPS, Ridge(), rounds=2)
+    with pytest.raises(ConfigError, match="found no clusters"):
+        found(federation, start=fewer)
+
+
+def test_a_table_without_a_cluster_column_keeps_its_held_out_rows_with_their_clients():
+    made = hidden(7122, servers=2, clients_per_server=20, samples=(80, 120), graph="line")
+    owner = np.repeat(np.arange(made.size), made.counts)
+    table = {f"x{column}": made.features[:, column] for column in range(made.dimension)}
+    table |= {
+        "y": made.targets,
+        "client": [f"c{k:02d}" for k in owner],
+        "server": made.client_server[owner].astype(str),
+    }
+    federation = Federation.read(table, graph="line", test=0.2)
+    result = train(federation, STEPS, Ridge(), discover=True, rounds=60)
+    assert adjusted_rand_index(result.clusters["cluster"], made.client_cluster) > 0.95
+    assert result.curve("r2")[0, -1] > 0.9
+    moved = federation.in_clusters(np.arange(federation.size) % 2, ("even", "odd"))
+    assert sum(len(test.targets) for test in moved.tests.values()) == len(federation.tests["all"].targets)
+    assert all((test.clients % 2 == q).all() for q, test in enumerate(moved.tests.values()))
+
+
+def test_a_config_asks_for_it_by_one_key():
+    data = {"servers": 4, "clients_per_server": 12, "dimension": 12, "samples": [30, 60], "gamma": 0.5}
+    algorithm = {"client": "gradient", "rho": 20.0}
+    config = {"rounds": 30, "seed": 7123, "data": data, "algorithm": algorithm, "clusters": {"discover": True}}
+    assert run(parse(config)).clusters is not None
+    assert run(parse(config | {"clusters": {}})).clusters is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"runs": 2}, "one run"),
+        ({"objective": {f"cluster-{q}": Ridge() for q in range(3)}}, "one objective"),
+        ({"algorithm": FedAvg()}, "one for all"),
+        ({"privacy": Privacy(epsilon=4.0, x_norm=1.0)}, "not available yet"),
+        ({"resume": True}, "keeps no checkpoints"),
+        ({"discover": 1}, "True or False"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(changes, words):
+    with pytest.raises((ConfigError, UsageError), match=words):
+        train(hidden(7124), **{"discover": True} | changes)
+
+
+def test_servers_that_are_not_connected_cannot_compare_their_clients():
+    with pytest.raises(DataError, match="not connected"):
+        found(hidden(7125).without_edges())
