@@ -19,4 +19,4 @@ def test_python_runs_and_prints_what_its_comments_say(code, tmp_path, monkeypatc
 
 def test_commands_exist():
     lines = [shlex.split(line) for block in blocks(PAGE, "bash") for line in block.splitlines()]
-    assert {first for _, first, *_ in lines} == {"predict", "export", "run"} <= set(COMMANDS)
+    assert {first for _, first, *_ in lines} == {"predict", "coefficients", "export", "run"} <= set(COMMANDS)

@@ -23,6 +23,7 @@ HELP = {
     "init": "Write a starter config for a table.",
     "run": "Train from a config or a preset; write models, history, plots and a report.",
     "predict": "Predict the rows of a table with a trained model.",
+    "coefficients": "Show the coefficients of a result, with standard errors and intervals.",
     "export": "Export a model to scikit-learn or ONNX.",
     "plan": "Predict what a private training will achieve, before any privacy is spent.",
     "reproduce": "Reproduce the paper: figures, theorems, and a verdict on every claim.",

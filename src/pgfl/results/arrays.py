@@ -14,6 +14,7 @@ import numpy as np
 from pgfl.arrays import AnyArray, AnyFloats
 from pgfl.files import make_folder, write_atomically, write_text
 from pgfl.results import model_file
+from pgfl.results.coefficients import FITS
 from pgfl.results.result import Columns, Network, Result, RunModels
 
 HISTORY, MODELS, SIMULATION_ONLY = "history.csv", "models.npz", "simulation_only"
@@ -122,6 +123,16 @@ def read_columns(path: Path) -> Columns:
 def read_if_present(path: Path) -> Columns | None:
     """Return the same; None if there is no such file."""
     return read_columns(path) if path.exists() else None
+
+
+def read_fits(path: Path) -> Columns | None:
+    """Return what is known about the coefficients besides themselves, from their table; None if there is none."""
+    if not path.exists():
+        return None
+    import polars
+
+    table = polars.read_csv(path, infer_schema=False).select(FITS)
+    return {name: table[name].cast(polars.Float64).fill_null(np.nan).to_numpy() for name in FITS}
 
 
 def _typed(name: str, values: Sequence[str]) -> AnyArray:

@@ -4,6 +4,7 @@
     history.csv      run, round (from 0, the start), then one column per metric, in linear units
     models.npz       models of run 0; models-RUN.npz those of the others
     model.pgfl       the model of run 0 with everything that a prediction needs, in one file; model-RUN.pgfl the others
+    coefficients.csv coefficients by name in the table's units, with standard errors and 95 % intervals, of run 0
     clients.csv      every client's own held-out measures in run 0, without privacy
     held_out.csv     predicted and observed targets of held-out rows in run 0; with privacy only means of many rows
     weights.csv      who learned from whom, where that was learned: run, cluster, learns_from, weight
@@ -44,6 +45,7 @@ from pgfl.results.arrays import (
     of_run,
     read_arrays,
     read_columns,
+    read_fits,
     read_if_present,
     read_models,
     save_clean,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 CONFIG, PRIVACY, SUMMARY = "config.toml", "privacy.csv", "summary.json"
 CLIENTS, HELD_OUT, WEIGHTS, CLUSTERS = "clients.csv", "held_out.csv", "weights.csv", "clusters.csv"
+COEFFICIENTS = "coefficients.csv"
 LIVE = "live.json"
 CHECKPOINT = "checkpoint"
 T = TypeVar("T")
@@ -190,6 +193,8 @@ def save(result: Result, folder: Path) -> Path:
     for name, columns in (tables | {CLUSTERS: result.clusters}).items():
         if columns is not None:
             write_columns(folder / name, columns)
+    if result.fits is not None:
+        write_text(folder / COEFFICIENTS, result.coefficients().write_csv())
     if result.private and result.noise == "seeded":
         save_clean(result, folder / SIMULATION_ONLY)
     write_report(result, folder)
@@ -257,6 +262,8 @@ def _load(folder: Path) -> Result:
         held_out=read_if_present(folder / HELD_OUT),
         weights=read_if_present(folder / WEIGHTS),
         clusters=read_if_present(folder / CLUSTERS),
+        fits=read_fits(folder / COEFFICIENTS),
+        fits_note=summary.get("coefficients") or "",
         folder=folder,
         digests=RecordDigests.load(folder / STATE) if summary["noise"] == "secure" and states[0].exists() else None,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import numpy as np
 
 from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Ints
+from pgfl.drawing.pages import counted
 from pgfl.errors import DataError, ResultError, UsageError
 from pgfl.federation.clipping import clip_rows
 from pgfl.federation.encoding import INTERCEPT, RowEncoding
@@ -54,7 +55,7 @@ class PredictOptions(TypedDict, total=False):
     ignore: Collection[str]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """The models of a run, ready to predict.
 
@@ -66,6 +67,8 @@ class Model:
     >>> model = Model(("adults",), ("ridge",), ("regression",), np.array([[2.0, 3.0, 1.0]]), intercept=True)
     >>> model.predict([[1.0, 1.0], [0.0, 2.0]])
     array([6., 7.])
+    >>> model
+    <Model: ridge of 3 features, 1 cluster>
     """
 
     cluster_ids: Sequence[str]
@@ -85,6 +88,10 @@ class Model:
     x_norm: float | None = None
     dtype: str = "float64"
     provenance: Mapping[str, object] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        kinds = " and ".join(dict.fromkeys(self.objectives))
+        return f"<Model: {kinds} of {counted(self.features, 'feature')}, {counted(len(self.cluster_ids), 'cluster')}>"
 
     @classmethod
     def of(cls, result: Result, run: int = 0) -> Model:

@@ -21,6 +21,7 @@ from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
 from pgfl.privacy.card import PrivacyCard
 from pgfl.results.clusters import sentence as clusters_sentence
+from pgfl.results.coefficients import LEVEL
 from pgfl.results.measures import Measured, few_rows
 from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
@@ -28,6 +29,7 @@ from pgfl.results.weights import sentence
 from pgfl.suggestions import friendly_signature, kind_of, nearest, unknown_name
 
 if TYPE_CHECKING:
+    import pandas
     import polars
     from dp_accounting import DpEvent
     from matplotlib.axes import Axes
@@ -109,7 +111,8 @@ class Result:
     end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
     predicted and observed targets. `weights` says who learned from whom, where that was learned (`tau = "auto"`): what
     every cluster's data have in each cluster's model. `clusters` says who belongs to which cluster, and how probably,
-    where that was found (`discover`). `states` is what further rounds start from, `digests` finds
+    where that was found (`discover`). `fits` has the standard errors of run 0's `coefficients`, and `fits_note` says
+    why some are missing. `states` is what further rounds start from, `digests` finds
     records that have moved meanwhile, and `continued` says that a training has gone on from here with float-safe noise.
 
     >>> result = Result(
@@ -155,6 +158,8 @@ class Result:
     held_out: Columns | None = None
     weights: Columns | None = None
     clusters: Columns | None = None
+    fits: Columns | None = None
+    fits_note: str = ""
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
     digests: RecordDigests | None = field(default=None, compare=False)
@@ -306,6 +311,19 @@ class Result:
 
         return kept_columns(self.encoding)
 
+    def coefficients(self, level: float = LEVEL) -> polars.DataFrame:
+        """Return the coefficients of every cluster in run 0 as a data frame, by name and in the table's units.
+
+        `coefficient` is what the model predicts with; `reference` is the category or number that it is compared with.
+        `estimate` is the same without penalty and without what the cluster learned from others, `std_error` its
+        standard error (HC1, records being independent) with `df` degrees of freedom, and [`low`, `high`] its confidence
+        interval at `level`; null where they are not known. Log-odds have odds ratios too. With more than two labels
+        `label` is compared with the first one. Raises `ResultError` where a map leaves no coefficient per column.
+        """
+        from pgfl.results.coefficients import Terms
+
+        return Terms.of(self.model()).table(self.fits, level)
+
     def of_run(self, run: int) -> RunModels:
         """Return all models of one run."""
         if not isinstance(run, Integral) or not 0 <= run < len(self.models):
@@ -356,6 +374,12 @@ class Result:
 
         return polars.DataFrame(self.history)
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the history as a data frame of pandas, which must be installed."""
+        import pandas
+
+        return pandas.DataFrame(self.history)
+
     def summary(self) -> dict[str, Any]:
         """Return the figures at the end, ready for JSON; metrics are averages over the runs."""
         final = {name: _number(np.mean(self.curve(name)[:, -1])) for name in self.metrics}
@@ -375,6 +399,7 @@ class Result:
             "seconds": round(self.seconds, 3),
             "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,
+            "coefficients": self.fits_note or None,
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,
             "noise": self.noise,

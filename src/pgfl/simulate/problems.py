@@ -217,11 +217,11 @@ class BlockProblem:
             rows, places = (self.active, None) if len(self.block.buckets) == 1 else bucket.chosen(self.active)
             data = [pick(values, rows) for values in (bucket.features, bucket.targets, bucket.counts)]
             if places is None or len(places):
-                out = put(out, places, _evaluated(bucket.objective, method, pick(w, places), *data))
+                out = put(out, places, evaluated(bucket.objective, method, pick(w, places), *data))
         return out
 
 
-def _evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
+def evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
     """Return the loss or gradient of every client; a user's objective sees one client at a time, without padding."""
     evaluate = getattr(objective, method)
     if isinstance(objective, BatchedObjective):

@@ -30,6 +30,7 @@ from pgfl.privacy.carried import Statement
 from pgfl.privacy.request import Privacy
 from pgfl.results.evidence import Evidence, weigh
 from pgfl.results.measures import ClientFigures, Measured, over_runs
+from pgfl.results.model import Model
 from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.results.weights import weights_table
@@ -41,10 +42,12 @@ from pgfl.simulate.curvature import with_curvature
 from pgfl.simulate.discovery import Discovery, check_discovery, found_before
 from pgfl.simulate.discovery import discover as discover_clusters
 from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
+from pgfl.simulate.inference import SEVERAL_PROCESSES, fits
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions, as_metrics
 from pgfl.simulate.predictions import points
+from pgfl.simulate.private_inference import NoisePath, private_fits
 from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
@@ -321,6 +324,7 @@ def train_runs(
     watching: list[Observer] = [checkpoints] if checkpoints else []
     watching += [_Reporter(progress)] if progress else []
     watching += observers
+    path: NoisePath | None = None
     for numbers in batches:
         owners = [owners_of(run) for run in numbers]
         simulator = Simulator(
@@ -332,7 +336,8 @@ def train_runs(
             communicator=communicator,
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
-        simulator.observers = [simulator.monitor, simulator.recorder, *watching]
+        path = path or NoisePath.of(simulator)
+        simulator.observers = [simulator.monitor, simulator.recorder, *([path] if path else []), *watching]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
         with checkpoints.running() if checkpoints else nullcontext():
@@ -351,6 +356,9 @@ def train_runs(
     result = trained.result(time.perf_counter() - began)
     result.digests = digests
     result.clusters = None if found is None else found.table
+    if communicator.first:
+        result.fits, result.fits_note = _fits(result, first, algorithm, objectives, options, communicator, path)
+        result.seconds = time.perf_counter() - began
     return result if earlier is None else earlier.joined(result)
 
 
@@ -371,6 +379,27 @@ def _first_federation(federation_of: FederationOfRun, objectives: Objectives, op
     check_clusters(objectives, first.cluster_ids)
     check_spent_once(first, options.privacy, options.runs)
     return first
+
+
+def _fits(
+    result: Result,
+    first: Federation,
+    algorithm: Algorithm,
+    objectives: Objectives,
+    options: TrainingOptions,
+    communicator: Communicator,
+    path: NoisePath | None,
+) -> tuple[Columns | None, str]:
+    """Return the standard errors of the first run's coefficients, and a note on those that are missing."""
+    if first.encoding is None or not first.encoding.is_additive:
+        return None, ""
+    if communicator.launched:
+        return None, SEVERAL_PROCESSES
+    model = Model.of(result)
+    if options.privacy is not None:
+        return private_fits(path, model, options.privacy.bounded(first, options.dtype), objectives)
+    rules = algorithm.client_rule, algorithm.server_rule
+    return fits(model, first, objectives, rules[0].full_records, rules[1].personalised)
 
 
 def _digests(first: Federation, privacy: Privacy, earlier: Continuation | None) -> RecordDigests | None:

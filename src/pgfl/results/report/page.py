@@ -10,6 +10,7 @@ from pgfl.arrays import AnyFloats
 from pgfl.drawing.pages import Drawn, Row, Templates, card, counted
 from pgfl.drawing.plots import INK, cluster_colour, curves_svg
 from pgfl.metrics import MEASURES
+from pgfl.results.coefficients import NAMES_OF_COLUMNS, cell_text
 from pgfl.results.measures import Figure
 from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
 from pgfl.results.report.effects import drawn_features, effects
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_CLUSTER_ROWS = 30
 MOST_COEFFICIENTS, MOST_COEFFICIENT_COLUMNS = 20, 8
+MOST_TERMS = 200
 OUTCOME = ("nmsd", "objective")
 TEMPLATES = Templates("pgfl.results.report")
 SEEDED = "The noise of this run was seeded: good for a simulation, not for real data."
@@ -44,6 +46,7 @@ def page(result: Result) -> str:
         measures=_measures(result),
         pictures=[*pictures(result), *effects(result)],
         coefficients=_coefficients(result),
+        units=_in_units(result),
         outcome=_outcome(result),
         notes=result.notes,
         network=picture(result),
@@ -146,6 +149,20 @@ def _coefficients(result: Result) -> dict[str, Any] | None:
             for at in kept.tolist()
         ],
         "hidden": len(labels) - len(kept),
+    }
+
+
+def _in_units(result: Result) -> dict[str, Any] | None:
+    """Return coefficients in the table's units with their intervals, where standard errors are known."""
+    if result.fits is None:
+        return None
+    table = result.coefficients()
+    shown = table.head(MOST_TERMS)
+    return {
+        "columns": [NAMES_OF_COLUMNS.get(name, name) for name in table.columns],
+        "rows": [[cell_text(cell) for cell in row] for row in shown.rows()],
+        "hidden": len(table) - len(shown),
+        "note": result.fits_note,
     }
 
 
