@@ -138,6 +138,29 @@ def test_a_publication_arrives_as_it_was_sent(pair):
     assert north.replies[0][1].round == 3
 
 
+def test_a_greeting_that_is_asked_for_while_another_is_answered_is_not_left_to_the_heartbeat(pair, monkeypatch):
+    """A site that becomes ready meanwhile would keep its neighbours from the first round for two seconds."""
+    north, south = pair
+    monkeypatch.setattr(peer_links, "_HEARTBEAT_SECONDS", 1e6)
+    acknowledge = south.receive
+
+    def receive(peer, frame):
+        if not south.inbox:
+            north.links["south"].greet_now()
+        return acknowledge(peer, frame)
+
+    south.service.receive = receive
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        await call(north, south, lambda: len(south.inbox) == 2)
+
+    asyncio.run(scenario())
+    assert len(south.inbox) == 2
+
+
 def test_a_neighbour_that_comes_back_gets_what_waited(pair):
     north, south = pair
 

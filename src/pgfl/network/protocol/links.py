@@ -196,6 +196,7 @@ class PeerLink:
     _outbox: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=_KEPT_PUBLICATIONS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _sending: bool = False
+    _greeting_due: bool = False  # apart from `_wake`, or one that is asked for while another is answered would be lost
     _inbound: PeerConnection | None = None  # the neighbour's newest call
     _called: asyncio.Event = field(default_factory=asyncio.Event)  # it called, since this was looked at
     _own: PeerConnection | None = None  # this site's call that is used
@@ -238,6 +239,7 @@ class PeerLink:
 
     def greet_now(self) -> None:
         """Greet the neighbour at once instead of with the next heartbeat."""
+        self._greeting_due = True
         self._wake.set()
 
     @property
@@ -252,6 +254,7 @@ class PeerLink:
                 talk = await self._connected()
                 try:
                     while True:
+                        self._greeting_due = False
                         self._acknowledged(await talk.reply(self.greeting()))
                         pause = _SHORTEST_PAUSE
                         await self._send(talk)
@@ -302,7 +305,7 @@ class PeerLink:
         return self._inbound is not None and self._inbound.alive
 
     async def _send(self, talk: PeerConnection) -> None:
-        """Publications as they come; returns when a heartbeat is due.
+        """Publications as they come; returns when a greeting is due.
 
         The next one does not wait until the last is acknowledged: far apart, that would cost half of the rounds.
         """
@@ -315,8 +318,10 @@ class PeerLink:
                     if id(item) not in under_way:
                         sent[loop.create_task(self._publish(talk, item))] = item
                 self._sending = bool(sent)
+                if self._greeting_due and self.drained:
+                    return
                 self._wake.clear()
-                heartbeat = loop.call_later(_HEARTBEAT_SECONDS, self._wake.set)
+                heartbeat = loop.call_later(_HEARTBEAT_SECONDS, self.greet_now)
                 woken = loop.create_task(self._wake.wait())
                 try:
                     await asyncio.wait({woken, *sent}, return_when=asyncio.FIRST_COMPLETED)
@@ -326,9 +331,6 @@ class PeerLink:
                 for task in [task for task in sent if task.done()]:
                     del sent[task]
                     task.result()
-                self._sending = bool(sent)
-                if self._wake.is_set() and self.drained:
-                    return
         finally:
             self._sending = False
             for task in sent:
