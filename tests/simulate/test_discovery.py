@@ -109,3 +109,16 @@ def test_what_cannot_be_done_is_refused(changes, words):
 def test_servers_that_are_not_connected_cannot_compare_their_clients():
     with pytest.raises(DataError, match="not connected"):
         found(hidden(7125).without_edges())
+
+
+def test_a_table_without_a_cluster_column_has_its_clusters_found_at_the_defaults(tmp_path):
+    """Which leave ρ and the number of records to be chosen when training starts."""
+    rng = np.random.default_rng(7130)
+    school, hours = np.repeat(np.arange(24), 40), rng.uniform(0.0, 10.0, 960)
+    score = 3.0 + np.where(school % 2, 2.0, -1.0) * hours + rng.normal(0.0, 1.0, 960)
+    lines = [f"s{a},t{a % 3},{b:.2f},{c:.2f}" for a, b, c in zip(school, hours, score, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["school,town,hours,score", *lines]))
+    data = {"kind": "table", "table": str(tmp_path / "t.csv"), "target": "score", "client": "school", "server": "town"}
+    settings = {"data": data | {"intercept": True}, "graph": {"kind": "complete"}, "clusters": {"discover": True}}
+    found = run(parse(settings)).clusters
+    assert adjusted_rand_index(found["cluster"], [int(name[1:]) % 2 for name in found["client"]]) == 1.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.algorithms import Algorithm, is_automatic
 from pgfl.algorithms.clustering import Mixture, cluster_by_halves
 from pgfl.arrays import AnyFloats, Floats, Ints
 from pgfl.errors import ConfigError, DataError
@@ -52,7 +52,7 @@ def check_discovery(
         )
     if not isinstance(objectives, Objective):
         raise ConfigError("Cluster discovery needs one objective for all clusters, because they are not known yet.")
-    if not algorithm.server_rule.personalised:
+    if not is_automatic(algorithm) and not algorithm.server_rule.personalised:  # only those with clusters have a ρ
         raise ConfigError(
             "Cluster discovery is for algorithms with a model per cluster, such as pgfl; this one has one for all."
         )

@@ -306,7 +306,8 @@ def train_runs(
     objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
     found = None
     if options.discover:
-        communicator.collective(lambda: check_discovery(algorithm, objectives, options, communicator))
+        counted = communicator.collective(lambda: with_count(algorithm, first, communicator))
+        communicator.collective(lambda: check_discovery(counted, objectives, options, communicator))
         if resume:
             raise UsageError("A run that finds clusters keeps no checkpoints; start it again in another folder.")
         checkpoints = None
