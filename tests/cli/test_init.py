@@ -69,7 +69,7 @@ class TestUnderPrivacy:
               "s6=50:130", "progression=0:400")  # fmt: skip
 
     def options(self, bounds):
-        return ("--epsilon", "8", *(part for bound in bounds for part in ("--bounds", bound)))
+        return ("--epsilon", "8", "--no-plan", *(part for bound in bounds for part in ("--bounds", bound)))
 
     def test_with_all_bounds_stated_it_runs_without_x_norm(self, tables, tmp_path):
         config, printed = written(tables, tmp_path, "diabetes", *self.options(self.BOUNDS))
@@ -170,6 +170,8 @@ def test_an_existing_file_is_never_overwritten(tables, tmp_path):
         (["--target", "progression", "--bounds", "age=1:2", "--bounds", "age=1:2"], "'age' is declared twice"),
         (["--target", "progression", "--epsilon", "-1"], "`privacy.epsilon` must be above 0"),
         (["--target", "progression", "--trust", "site"], "--trust is for a private training"),
+        (["--target", "progression", "--no-plan"], "--no-plan is for a private training"),
+        (["--target", "progression", "--expect", "0.4"], "--expect is for the plan of a private training"),
         (["--target", "progression", "--client", "patient"], "has no column 'patient'"),
         (["--target", "cluster"], "The target 'cluster' "),
     ],

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from pgfl import metrics
 from pgfl.config import load_config
 from pgfl.lab.paper.levels import between, tuned
 from pgfl.metrics import decibels
 from pgfl.planning.facts import Facts, facts_of
-from pgfl.planning.moments import Moments, _wrong
+from pgfl.planning.moments import Labels, Moments
 from pgfl.planning.planner import errors
 from pgfl.planning.row_shapes import RowShape
 from pgfl.planning.search import Point, Settings, best_foreseen
@@ -27,8 +28,9 @@ def hand_tuned(facts: Facts) -> Settings:
 
 
 def expected(facts: Facts, settings: Settings, seed: int) -> float:
-    moments = Moments(facts, twin(facts, seed), settings.x_norm or facts.x_norm)
-    return float(moments.errors(Point.candidates(Point.of(settings).at[None, :], facts))[0])
+    length = settings.x_norm or facts.x_norm
+    moments = Moments(facts, twin(facts, seed), length)
+    return float(moments.errors(Point.candidates(Point.of(settings).at[None, :], facts, length))[0])
 
 
 @pytest.mark.parametrize(("epsilon", "trust"), [(1.0, "local"), (1.0, "masked"), (4.0, "local")])
@@ -63,27 +65,30 @@ def test_a_search_from_other_settings_is_never_worse_than_these():
 
 @pytest.mark.parametrize(
     ("share", "known", "mean", "correlation"),
-    [(0.5, 0.8, 0.0, 0.7), (0.07, 0.9, -1.0, 0.6), (0.3, 0.6, 0.4, -0.2), (0.93, 0.95, 1.5, 1.0)],
+    [(0.5, 0.8, 0.0, 0.7), (0.07, 0.9, -1.0, 0.6), (0.3, 0.6, 0.4, -0.2), (0.93, 0.6, 1.5, 1.0)],
 )
-def test_theory_counts_the_wrong_labels_of_normal_margins(share, known, mean, correlation):
-    """`known` is the correlation of the best margins with the number whose sign is the label."""
-    behind, own = np.random.default_rng(1).standard_normal((2, 400_000))
+def test_theory_measures_labels_by_normal_margins(share, known, mean, correlation):
+    """`known` is the correlation of the best margins with the number whose sign is the label; also of rare labels."""
+    behind, own = np.random.default_rng(1).standard_normal((2, 200_000))
     margins = known * correlation * behind + np.sqrt(1.0 - (known * correlation) ** 2) * own
-    labels = behind > norm.ppf(1.0 - share)
-    spread = known * norm.pdf(norm.ppf(share))
-    found = _wrong(share - 0.5, spread, np.array([mean]), np.array([correlation]))
-    assert found[0] == pytest.approx(np.mean(labels != (margins > -mean)), abs=0.003)
+    labels = (behind > norm.ppf(1.0 - share)).astype(float)
+    found = Labels(share, known * norm.pdf(norm.ppf(share)))
+    one = np.array([correlation])
+    assert found.auc(one)[0] == pytest.approx(float(metrics.auc(margins[:, None], labels)[0]), abs=0.02)
+    lost = float(np.mean(np.logaddexp(0.0, mean - 1.0 + margins) - labels * (mean - 1.0 + margins)))
+    assert found.log_loss(-1.0, np.array([mean]), np.ones(1), one)[0] == pytest.approx(lost, abs=0.01)
+    assert found.log_loss(None, one, one, np.ones(1))[0] < found.entropy
 
 
-@pytest.mark.parametrize(("share", "epsilon"), [(0.5, 2.0), (0.1, 2.0), (0.1, 0.5)])
-def test_theory_expects_as_many_wrong_labels_as_trainings_leave(share, epsilon):
+@pytest.mark.parametrize(("share", "epsilon"), [(0.5, 2.0), (0.06, 4.0)])
+def test_theory_expects_the_auc_that_trainings_reach(share, epsilon):
     """Frequent and rare labels; trainings on some twins, theory on the same ones."""
     rows = RowShape(numbers=4, booleans=1, intercept=True, quantities=2, categories=(2,))
     facts = Facts(
         servers=4, clients_per_server=8, clusters=2, records=(100, 100), columns=8, x_norm=2.0, epsilon=epsilon,
-        task="classification", expected=0.93, label_mean=share, rows=rows,
+        task="classification", expected=0.8, label_mean=share, rows=rows,
     )  # fmt: skip
     settings, seeds = best_foreseen(facts, (1, 2)), range(301, 309)
     reached = errors(facts, settings, seeds).mean()
-    assert np.mean([expected(facts, settings, seed) for seed in seeds]) == pytest.approx(reached, abs=0.03)
-    assert reached < min(share, 1.0 - share) + 0.02
+    assert np.mean([expected(facts, settings, seed) for seed in seeds]) == pytest.approx(reached, abs=0.04)
+    assert reached < 0.36

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,44 +53,47 @@ def init(
         Trust | None,
         typer.Option(help=f"{TRUST_HELP}.", show_default="local"),
     ] = None,
-    plan: Annotated[
+    no_plan: Annotated[
         bool,
-        typer.Option("--plan", help="Choose the settings by `pgfl plan`, from public facts alone; with --epsilon."),
+        typer.Option("--no-plan", help="Leave the settings of a private training to you, instead of planning them."),
     ] = False,
     expect: Annotated[
         float | None,
-        typer.Option(help="With --plan: expected R² or accuracy of a training without privacy.", show_default=False),
+        typer.Option(help="For the plan: expected R² or AUC of a training without privacy.", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="The config to write; it must not exist.")] = Path("config.toml"),
     client: ClientColumn = None,
     server: ServerColumn = None,
     cluster: ClusterColumn = None,
 ) -> None:
-    """Write a commented config for a table. It runs as it is; with --epsilon, once all public bounds are stated."""
+    """Write a commented config for a table. It runs as it is; with --epsilon, once all public bounds are stated.
+
+    With --epsilon, steps, rounds and noise are planned from public facts alone, as `pgfl plan` does.
+    """
     from pgfl.config.starter import InitOptions, draft_config
     from pgfl.errors import ConfigError
     from pgfl.federation.survey import survey
 
     if out.exists():
         raise ConfigError(f"{out} already exists; choose another name with --out, or remove it.")
-    if plan and epsilon is None:
-        raise ConfigError("--plan chooses the settings of a private training; state its budget with --epsilon.")
     if trust is not None and epsilon is None:
         raise ConfigError("--trust is for a private training; state its budget with --epsilon.")
-    if expect is not None and not plan:
-        raise ConfigError("--expect is for a plan; add --plan, or leave it out.")
+    if no_plan and epsilon is None:
+        raise ConfigError("--no-plan is for a private training; state its budget with --epsilon.")
+    if expect is not None and (no_plan or epsilon is None):
+        raise ConfigError("--expect is for the plan of a private training; give --epsilon and no --no-plan.")
     facts = survey(table, target=target, client=client, server=server, cluster=cluster)
     declared = _stated(bounds or [], categories or [], labels, facts.target)
     level: Level = trust.value if trust else "local"
     path = os.path.relpath(table.resolve(), out.resolve().parent)
-    draft = draft_config(facts, InitOptions(path, task.value if task else None, epsilon, declared, level))
-    if plan and draft.unstated:
-        raise ConfigError(
-            f"A plan needs public facts about {', '.join(draft.unstated)}; state them with --bounds COLUMN=LOW:HIGH, "
-            "--categories COLUMN=A,B and --labels A,B. Nothing was written."
-        )
-    planned = _planned(draft.text, out, expect) if plan else None
-    _write(out, draft.text if planned is None else _planned_text(planned, draft.text), complete=not draft.unstated)
+    planning = epsilon is not None and not no_plan
+    options = InitOptions(path, task.value if task else None, epsilon, declared, level, {} if planning else None)
+    draft, planned = draft_config(facts, options), None
+    if planning and not draft.unstated:
+        planned = _planned(draft.text, out, expect)
+        chosen = {choice.key: (choice.value, choice.reason) for choice in planned.choices}
+        draft = draft_config(facts, replace(options, planned=chosen, foretold=planned.verdict))
+    _write(out, draft.text, complete=not draft.unstated)
     for warning in facts.warnings:
         typer.echo(f"Warning: {warning}")
     typer.echo(f"{out} is written for {draft.task}{'' if task else ' (choose with --task)'}.")
@@ -98,32 +102,19 @@ def init(
             f"Privacy needs public facts about {', '.join(draft.unstated)}: state them in {out}, or remove it and "
             "write it again with --bounds COLUMN=LOW:HIGH, --categories COLUMN=A,B and --labels A,B."
         )
-    elif planned is not None:
-        from pgfl.cli.plan import show
-
-        show(planned, out)
-    else:
-        typer.echo(f"Run it with: pgfl run {out}")
+        return
+    if planned is not None:
+        typer.echo(f"Planned from public facts alone: {planned.verdict}")
+        typer.echo(f"What else would help, and why these settings: pgfl plan {out} --explain")
+    typer.echo(f"Run it with: pgfl run {out}")
 
 
 def _planned(text: str, out: Path, expect: float | None) -> Plan:
     """Return the plan for a drafted config, whose paths are relative to the file that it will be in."""
-    from pgfl.cli.shared import bar
     from pgfl.config import parse
     from pgfl.planning.planner import plan
 
-    config = parse(tomllib.loads(text), out.resolve().parent)
-    with bar(None, "planning", shown=True) as progress:
-        return plan(config, progress=progress, expected=expect)
-
-
-def _planned_text(planned: Plan, text: str) -> str:
-    """Return the draft with the plan's settings, and what the plan says on top."""
-    from pgfl.config import parse, to_toml
-    from pgfl.planning.forecast import configured
-
-    config = configured(parse(tomllib.loads(text)), planned.facts, planned.settings)
-    return f"# Written by `pgfl init --plan`. {planned.verdict}\n{to_toml(config)}"
+    return plan(parse(tomllib.loads(text), out.resolve().parent), whole=False, expected=expect)
 
 
 def _write(out: Path, text: str, complete: bool) -> None:

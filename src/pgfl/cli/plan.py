@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,7 @@ def plan(
     epsilon: Annotated[float | None, typer.Option(help="The target ε (default: the config's).")] = None,
     expect: Annotated[
         float | None,
-        typer.Option(help="Expected R² or accuracy of a training without privacy."),
+        typer.Option(help="Expected R² or AUC of a training without privacy."),
     ] = None,
     label_mean: Annotated[
         float | None,
@@ -55,6 +55,7 @@ def plan(
         Path | None,
         typer.Option(help="Plot error against ε for the three trust levels (png, pdf or svg)."),
     ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Give the reason of every setting.")] = False,
     as_json: Json = False,
 ) -> None:
     """Choose the settings of a private training and predict its error, from public facts and simulated data.
@@ -74,8 +75,8 @@ def plan(
     overrides += [] if trust is None else [f"privacy.trust={trust.value}", "algorithm.client=gradient"]
     config = configs.load_config(source, overrides)
     with bar(None, "planning", shown=not as_json) as progress:
-        stated = {"expected": expect, "label_mean": label_mean, "label_scale": label_scale, "spread": spread}
-        found = work_out(config, progress=progress, **stated)
+        stated: dict[str, Any] = {"label_mean": label_mean, "label_scale": label_scale, "spread": spread}
+        found = work_out(config, progress=progress, expected=expect, **stated)
     if out is not None:
         write_text(out, found.to_toml())
     if picture is not None:
@@ -83,10 +84,10 @@ def plan(
     if as_json:
         typer.echo(json.dumps(found.described() | {"out": None if out is None else str(out)}, indent=2))
     else:
-        show(found, out)
+        show(found, out, explain=explain)
 
 
-def show(found: Plan, out: Path | None) -> None:
+def show(found: Plan, out: Path | None, explain: bool = False) -> None:
     """Print a plan for people."""
     from rich.console import Console
     from rich.table import Table
@@ -107,17 +108,29 @@ def show(found: Plan, out: Path | None) -> None:
     console.print(table)
     if found.instead:
         console.print("* with less trust, which does better here")
-    kappa = "" if chosen.kappa is None else f", kappa {chosen.kappa:.3g}"
-    fall = "" if chosen.tau_decay == 1.0 else f" × {chosen.tau_decay:.4g}ⁿ"
-    console.print(
-        f"Settings: client = gradient, rho {chosen.rho:.3g}, zeta {chosen.zeta:.4g}, {chosen.releases} releases per "
-        f"client, tau {chosen.tau:.2g}{fall}{kappa}, x_norm {chosen.x_norm or facts.x_norm:.3g}, full_records "
-        f"{chosen.full_records}, {chosen.rounds} rounds"
-    )
+    if explain:
+        reasons = Table("key", "value", "why", title="Settings", title_justify="left")
+        for choice in found.choices:
+            reasons.add_row(choice.key, _value(choice.value), choice.reason)
+        console.print(reasons)
+    if not explain:
+        kappa = "" if chosen.kappa is None else f", kappa {chosen.kappa:.3g}"
+        fall = "" if chosen.tau_decay == 1.0 else f" × {chosen.tau_decay:.4g}ⁿ"
+        console.print(
+            f"Settings: client = gradient, rho {chosen.rho:.3g}, zeta {chosen.zeta:.4g}, {chosen.releases} releases "
+            f"per client, tau {chosen.tau:.2g}{fall}{kappa}, x_norm {chosen.x_norm or facts.x_norm:.3g}, full_records "
+            f"{chosen.full_records}, {chosen.rounds} rounds"
+        )
     predicted = found.predicted
     console.print(
         f"Predicted {measure}: {predicted.value:.1f} {unit} (one run: {predicted.low:.1f} to {predicted.high:.1f})"
     )
+    if found.kept is not None:
+        kept = found.kept
+        console.print(
+            f"Share of what is reached without privacy: {100 * kept.value:.0f} % "
+            f"({100 * max(kept.low, 0.0):.0f} to {100 * kept.high:.0f})"
+        )
     for name, gain in sorted(found.helps.items(), key=lambda pair: -pair[1]):
         console.print(f"  {name}: {gain:+.1f} {'dB better' if unit == 'dB' else 'points'}")
     console.print(found.verdict)
@@ -125,3 +138,10 @@ def show(found: Plan, out: Path | None) -> None:
         console.print(found.advice)
     if out is not None:
         console.print(f"Run it with: pgfl run {out}", soft_wrap=True)
+
+
+def _value(value: object) -> str:
+    """Return a setting as people read it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(item)}" for key, item in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -67,6 +67,7 @@ def run(
         raise ConfigError("--folds begins a new run, --continue continues a finished one; give one of them.")
     load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None, finished, rounds)
     communicator, config = _joined(engine, load)
+    config = _planned(config, communicator, quiet=as_json)
     with communicator.abort_on_error():
         folder = communicator.broadcast(partial(_folder, out, resume, config))
         result = _result(config, folder, communicator, resume, quiet=as_json)
@@ -80,6 +81,23 @@ def run(
         show_result(result, folder)
     if result.verdict is not None and result.verdict.kind == "diverging":
         raise typer.Exit(Diverged.exit_code)
+
+
+def _planned(config: Config, communicator: Communicator, quiet: bool) -> Config:
+    """Return the config with the settings of a plan, if it is private and states none; the first process plans."""
+    from pgfl.planning.planner import is_open, plan
+
+    def planned() -> Config:
+        found = plan(config, whole=False)
+        if not quiet:
+            typer.echo(f"The config leaves its settings to a plan from public facts: {found.verdict}")
+        assert found.config is not None
+        return found.config
+
+    if not is_open(config):
+        return config
+    with communicator.abort_on_error():
+        return communicator.broadcast(planned)
 
 
 def _joined(engine: str | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:

@@ -21,6 +21,7 @@ SMALL_GRAPH = 10
 """With so many servers or fewer, all are neighbours."""
 TEST_SHARE = 0.2
 PRIVATE_ROUNDS = 50
+LEFT_TO_A_PLAN = "# Steps, rounds and noise are left to a plan, which `pgfl run` makes from public facts alone."
 EVEN = 1.5  # most rows of a client over fewest, up to which it hardly matters what counts alike
 WIDTH = 44
 TRUSTED: dict[Level, str] = {
@@ -39,6 +40,9 @@ class InitOptions:
     epsilon: float | None = None
     declared: Mapping[str, Column] = field(default_factory=dict)
     trust: Level = Trust.level
+    planned: Mapping[str, tuple[object, str]] | None = None
+    """What a plan sets, with its reasons; empty where `pgfl run` is to plan, None where a person chooses."""
+    foretold: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def draft_config(facts: TableFacts, options: InitOptions) -> Draft:
         _head(options, task),
         _data(facts, options, [column for column in facts.features if column not in used]),
         _columns(lines, options),
-        _graph(len(facts.places.servers)),
+        [*_graph(len(facts.places.servers)), *_chosen(options, "graph")],
         _objective(target, task, options),
         _algorithm(facts, options),
         _privacy(options),
@@ -184,12 +188,24 @@ def _is_zero_one(target: ColumnFacts) -> bool:
 
 
 def _head(options: InitOptions, task: Task) -> list[str]:
-    rounds = [f"rounds = {PRIVATE_ROUNDS}"] if options.epsilon is not None else []
+    rounds = [f"rounds = {PRIVATE_ROUNDS}"] if options.epsilon is not None and options.planned is None else []
     return [
         f"# Written by `pgfl init` for the {task} of {options.table}. Change what you like, then: pgfl run THIS-FILE",
+        *([f"# {options.foretold}"] if options.foretold else []),
         *rounds,
+        *_chosen(options, ""),
         "seed = 0",
     ]
+
+
+def _chosen(options: InitOptions, section: str) -> list[str]:
+    """The keys of a section that a plan sets; those at the top have none."""
+    found = []
+    for name, (value, reason) in (options.planned or {}).items():
+        place, _, key = name.rpartition(".")
+        if place == section:
+            found.append(_key(key, value, reason))
+    return found
 
 
 def _data(facts: TableFacts, options: InitOptions, ignored: Sequence[ColumnFacts]) -> list[str]:
@@ -246,11 +262,15 @@ def _objective(target: ColumnFacts, task: Task, options: InitOptions) -> list[st
         labels = stated.labels if stated is not None and stated.labels else target.labels
         kind = "logistic" if len(labels) == 2 else "softmax"
         note = "two labels" if kind == "logistic" else f"{len(labels)} labels"
+    if options.planned is not None:
+        return ["[objective]", *(_chosen(options, "objective") or [_key("kind", kind, note)])]
     return ["[objective]", _key("kind", kind, note), _key("lam", 0.01, "weight of the penalty on large coefficients")]
 
 
 def _algorithm(facts: TableFacts, options: InitOptions) -> list[str]:
-    return [*_kind_and_tau(options), _key("count", "records", _rows_of_clients(facts))]
+    if options.planned is None:
+        return [*_kind_and_tau(options), _key("count", "records", _rows_of_clients(facts))]
+    return ["[algorithm]", *_chosen(options, "algorithm")] if options.planned else [LEFT_TO_A_PLAN]
 
 
 def _rows_of_clients(facts: TableFacts) -> str:
@@ -287,7 +307,7 @@ def _privacy(options: InitOptions) -> list[str]:
         "[privacy]",
         _key("epsilon", float(options.epsilon), "the budget of each client"),
         _key("delta", 1e-5, "below 1 / (the largest number of rows of a client)"),
-        _key("index", "release"),
+        *([_key("index", "release")] if options.planned is None else _chosen(options, "privacy")),
         *([] if options.trust == Trust.level else [_key("trust", options.trust, TRUSTED[options.trust])]),
     ]
 
@@ -306,6 +326,8 @@ def _value(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return f"{{ {_toml(value)} }}"
     if isinstance(value, Sequence):
         return f"[{', '.join(map(_value, value))}]"
     return f"{value:g}" if isinstance(value, float) and not value.is_integer() else repr(value)

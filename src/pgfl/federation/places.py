@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -93,6 +93,15 @@ def place_column(table: Table, key: str, name: str | None) -> str | None:
     return None
 
 
+def _split(names: Mapping[str, str | None], what: str) -> str:
+    """Return what to do where many clients are in several places: one client per place."""
+    other = names["server" if what == "at server" else "cluster"]
+    return (
+        f"if clients are in several, name the client of a row by {quoted(str(names['client']))} and "
+        f"{quoted(str(other))} together, in a column such as '{names['client']}_{other}'"
+    )
+
+
 def read_places(table: Table, columns: PlaceColumns) -> Places:
     """Read the clients, servers and clusters of a table; a client at two of them is refused."""
     names = {"client": columns.client, "server": columns.server, "cluster": columns.cluster}
@@ -107,11 +116,12 @@ def read_places(table: Table, columns: PlaceColumns) -> Places:
     for what, known, code in (("at server", servers, server), ("in cluster", clusters, cluster)):
         moved = np.flatnonzero(code != code[first][client])
         if moved.size:
-            late, early = moved[0], first[client[moved[0]]]
+            late, early, several = moved[0], first[client[moved[0]]], len(np.unique(client[moved]))
             who, here, there = (quoted(name) for name in (clients[client[late]], known[code[late]], known[code[early]]))
             raise table.refuse(
                 int(rows[late]),
-                f"client {who} is {what} {here}, but {what} {there} in data row {rows[early] + 1}; correct one.",
+                f"client {who} is {what} {here}, but {what} {there} in data row {rows[early] + 1}; "
+                f"{'correct one' if several == 1 else _split(names, what)}.",
             )
     return Places(
         clients=clients,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pgfl.arrays import AnyFloats, Floats
+from pgfl.arrays import AnyFloats, Floats, Ints
 from pgfl.errors import DataError
 from pgfl.federation.columns import NumberColumn, truth_value
 from pgfl.federation.encoding import MISSING_WORDS, PlaceColumns
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NEARLY_ALL = 0.95
 FEWEST_ROWS = 20
+FEW_IDS = 2  # a column of so few values is no id, whatever its name
 _NAME = re.compile(r"(?i:^(id|uuid|guid|index|key)$|[_\- ](id|uuid|guid|key)$|^(id|unnamed)[_\-: ])|[a-z]I[dD]$")
 
 
@@ -173,6 +174,12 @@ UNEVEN = 3.0
 """Most rows of a client over those of the median one, above which it matters whether clients or rows count alike."""
 RARE = 0.2
 """A label is rare if it has less than this share of the rows that it would have if all were equally frequent."""
+TOLD = 0.98
+"""Of the target, by one column alone, above which it looks as if it was made from the target."""
+GIVES_AWAY = (
+    "nearly tells the target by itself; leave it out with `ignore` if it is known only once the target is",
+    "nearly tell the target by themselves; leave them out with `ignore` if they are known only once the target is",
+)
 LOOKS_LIKE_ID = ("looks like an id; leave it out with `ignore`", "look like ids; leave them out with `ignore`")
 
 
@@ -322,7 +329,77 @@ def survey(
             raise
         warnings.append(str(error))
     facts = TableFacts(table.label, len(filled), columns, places, target, named=names)
-    return replace(facts, warnings=(*warnings, *table_warnings(facts)))
+    leaks = _named(leaking(table, facts, filled), *GIVES_AWAY)
+    return replace(facts, warnings=(*warnings, *([leaks] if leaks else []), *table_warnings(facts)))
+
+
+def leaking(table: Table, facts: TableFacts, rows: Ints) -> list[str]:
+    """Return the features that alone tell the target of nearly all rows, in most cases because they were made from it.
+
+    A number tells a number by a straight line and one of two labels by a threshold, words tell labels by their own most
+    frequent one.
+    """
+    if facts.target is None or len(rows) < FEWEST_ROWS or facts.column(facts.target).constant:
+        return []
+    about = facts.column(facts.target)
+    target, *columns = table.series([about.name, *(column.name for column in facts.features)])
+    labels = None if about.kind == "number" and not is_label(about) else _codes(table, target, rows)
+    numbers, found = table.as_floats(target)[rows], []
+    for column, series in zip(facts.features, columns, strict=True):
+        if column.constant or column.looks_like_id or column.kind in ("text", "mixed", "other"):
+            continue
+        told = 0.0
+        if column.kind == "number" and labels is None:
+            told = _straight(table.as_floats(series)[rows], numbers)
+        elif column.kind == "number" and labels is not None and about.distinct == 2:
+            told = _by_threshold(table.as_floats(series)[rows], labels)
+        elif labels is not None:
+            told = _by_words(_codes(table, series, rows), labels)
+        if told >= TOLD:
+            found.append(column.name)
+    return found
+
+
+def _codes(table: Table, series: pl.Series, rows: Ints) -> Ints:
+    """Return a number for every text."""
+    texts = table.as_text(series).gather(rows).fill_null("")
+    return np.unique(texts.to_numpy().astype(str), return_inverse=True)[1]
+
+
+def _straight(feature: Floats, target: Floats) -> float:
+    """Return the share of the target's variance that a straight line explains, where both are known."""
+    known = np.isfinite(feature) & np.isfinite(target)
+    if known.sum() < FEWEST_ROWS or np.ptp(feature[known]) == 0.0 or np.ptp(target[known]) == 0.0:
+        return 0.0
+    return float(np.corrcoef(feature[known], target[known])[0, 1]) ** 2
+
+
+def _by_threshold(feature: Floats, labels: Ints) -> float:
+    """Return the share of one of two labels that the best threshold tells beyond the more frequent one."""
+    known = np.isfinite(feature)
+    order = np.argsort(feature[known], kind="stable")
+    ones, ranked = labels[known][order], feature[known][order]
+    total, below = int(ones.sum()), np.cumsum(ones)
+    if total in (0, len(ones)):
+        return 0.0
+    ends = np.flatnonzero(np.append(np.diff(ranked) > 0.0, True))
+    right = below[ends] + (len(ones) - 1 - ends) - (total - below[ends])
+    most = max(int(right.max()), len(ones) - int(right.min()))
+    return _beyond(most, max(total, len(ones) - total), len(ones))
+
+
+def _by_words(words: Ints, labels: Ints) -> float:
+    """Return the share of labels that the most frequent one of every word tells, beyond that of all rows."""
+    together = np.zeros((int(words.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(together, (words, labels), 1)
+    if len(together) > len(words) // FEWEST_ROWS:
+        return 0.0
+    return _beyond(int(together.max(axis=1).sum()), int(together.sum(axis=0).max()), len(words))
+
+
+def _beyond(right: int, usual: int, rows: int) -> float:
+    """Return how much of what the more frequent label leaves is told."""
+    return (right - usual) / (rows - usual) if rows > usual else 0.0
 
 
 def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
@@ -360,7 +437,7 @@ def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
         distinct=distinct,
         frequent=frequent,
         histogram=tuple(count for _, count in frequent[:BINS]),
-        looks_like_id=unique or named_like_an_id(name),
+        looks_like_id=unique or (named_like_an_id(name) and distinct > FEW_IDS),
     )
 
 
@@ -421,5 +498,5 @@ def _number_facts(name: str, boolean: bool, numbers: Floats, missing: int) -> Co
         whole=whole,
         frequent=tuple(sorted(frequent, key=lambda item: -item[1])),
         histogram=_histogram(numbers),
-        looks_like_id=named_like_an_id(name) or numbered_like_an_id(numbers),
+        looks_like_id=(named_like_an_id(name) and len(values) > FEW_IDS) or numbered_like_an_id(numbers),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from pgfl.drawing.networks import new_axes
 from pgfl.drawing.plots import cluster_colour
 from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts
-from pgfl.planning.search import LAM, MIXING, Settings
+from pgfl.planning.search import LAM, MIXING, Settings, steady_rho
 from pgfl.privacy.trust import Level
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ UNLIKE = 3.5
 
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
 DROWNED_POINTS = 5.0  # above chance, or of variance explained
+LEAST_KEPT = 0.1  # of what is reached without privacy
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class Forecast:
 class Plan:
     """What to run, what it will achieve, and what would help.
 
-    Figures are accuracies in per cent, for a regression on a table R² in per cent, on generated data NMSD in dB.
+    Figures are R² or AUC in per cent; for a regression on generated data NMSD in dB. `kept` is the share of what is
+    reached without privacy, of a table.
     """
 
     facts: Facts
@@ -104,6 +107,7 @@ class Plan:
     helps: Mapping[str, float]  # by how much a change of the facts would improve the result
     instead: Mapping[tuple[Level, float], Level] = field(default_factory=dict)  # where less trust does better
     config: Config | None = field(default=None, compare=False)
+    kept: Forecast | None = None
 
     @property
     def unit(self) -> str:
@@ -113,7 +117,7 @@ class Plan:
     @property
     def measure(self) -> str:
         """What every error here is."""
-        return "NMSD" if self.facts.uses_nmsd else "R²" if self.facts.task == "regression" else "accuracy"
+        return "NMSD" if self.facts.uses_nmsd else "R²" if self.facts.task == "regression" else "AUC"
 
     @property
     def by_epsilon(self) -> Mapping[float, float]:
@@ -123,10 +127,17 @@ class Plan:
     @property
     def drowned(self) -> bool:
         """Whether the models will be too noisy to use."""
+        if self.kept is not None:
+            return self.kept.value < LEAST_KEPT
         if self.facts.uses_nmsd:
             return self.predicted.value > DROWNED_DB
         chance = 0.0 if self.facts.task == "regression" else 50.0
         return self.predicted.value < chance + DROWNED_POINTS
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether they may be."""
+        return self.kept is not None and self.kept.low < 0.0
 
     @property
     def explained(self) -> float | None:
@@ -140,35 +151,54 @@ class Plan:
     @property
     def verdict(self) -> str:
         """One sentence for the user."""
-        epsilon = f"ε = {self.facts.epsilon:g}"
+        epsilon, new = f"ε = {self.facts.epsilon:g}", "on new records"
         if self.drowned:
-            best = max(self.helps, key=lambda name: self.helps[name])
-            return f"At {epsilon} the models will be too noisy to use; what helps most is {best}."
-        if self.explained is not None:
-            low, high = self.predicted.low, self.predicted.high
-            if not self.facts.uses_nmsd and low < DROWNED_POINTS:
-                return (
-                    f"At {epsilon} models may explain {100 * self.explained:.0f} % of the labels' variance on new "
-                    f"records, but may also be too noisy to use ({low:.0f} to {high:.0f} %)."
-                )
+            best = max(self.helps, key=lambda name: self.helps[name], default=None)
+            helps = f"what helps most is {best}" if best else "`pgfl plan` says what would help"
+            return f"At {epsilon} the models will be too noisy to use; {helps}."
+        doubt = ", but they may also be too noisy to use" if self.doubtful else ""
+        if self.kept is not None and not self.facts.expected_stated:
             return (
-                f"At {epsilon} models will explain about {100 * self.explained:.0f} % of the labels' variance on new "
-                f"records ({100 * self.facts.expected:.0f} % without privacy and with unlimited data)."
+                f"At {epsilon} models will keep about {100 * self.kept.value:.0f} % of what they would learn without "
+                f"privacy{doubt} ({100 * max(self.kept.low, 0.0):.0f} to {100 * self.kept.high:.0f} %)."
             )
-        return f"At {epsilon} models will be right on about {self.predicted.value:.0f} % of new records."
+        if self.explained is not None:
+            return (
+                f"At {epsilon} models will explain about {100 * self.explained:.0f} % of the labels' variance {new} "
+                f"({self._limit} without privacy){doubt}."
+            )
+        return (
+            f"At {epsilon} models will have an AUC of about {self.predicted.value / 100.0:.2f} {new} "
+            f"({self.limit / 100.0:.2f} without privacy){doubt}."
+        )
+
+    @property
+    def _limit(self) -> str:
+        return f"{100 * self.facts.expected if self.facts.uses_nmsd else self.limit:.0f} %"
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """What the plan sets, and why."""
+        return choices(self.facts, self.settings, self.facts.rows is not None)
 
     @property
     def advice(self) -> str | None:
         """What a user of a table could state to get a better plan."""
-        facts = self.facts
-        if facts.rows is None or (facts.label_mean is not None and (facts.label_stated or facts.task != "regression")):
+        facts, missing = self.facts, []
+        if facts.rows is None:
             return None
-        if facts.task == "classification":
-            return "How often the second label occurs is a guess here; if you know it, state it: --label-mean 0.3."
-        return (
-            "The target's mean and deviation are guesses here; if you know them, state them on the scale on which its "
-            "bounds are -1 and 1: --label-mean -0.2 --label-scale 0.4."
-        )
+        labels = facts.task == "classification"
+        if not facts.expected_stated:
+            missing.append(f"the {self.measure} that is reached without privacy (--expect {0.8 if labels else 0.4})")
+        if facts.label_mean is None and facts.labels == 2:
+            missing.append(
+                "how often the second label occurs (--label-mean 0.3)"
+                if labels
+                else "the target's mean on the scale on which its bounds are -1 and 1 (--label-mean -0.2)"
+            )
+        if not labels and not facts.label_stated:
+            missing.append("its deviation on that scale (--label-scale 0.4)")
+        return f"These are guesses; state what you know: {'; '.join(missing)}." if missing else None
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw error against ε for every trust beside the limit without privacy, on `ax` if it is given."""
@@ -189,6 +219,7 @@ class Plan:
             "measure": self.measure,
             "unit": self.unit,
             "predicted": asdict(self.predicted),
+            "kept": None if self.kept is None else asdict(self.kept),
             "explained": self.explained,
             "without_privacy": self.limit,
             "by_epsilon": {f"{level:g}": value for level, value in self.by_epsilon.items()},
@@ -196,6 +227,7 @@ class Plan:
                 trust: {f"{level:g}": value for level, value in curve.items()} for trust, curve in self.by_trust.items()
             },
             "helps": dict(self.helps),
+            "choices": [asdict(choice) for choice in self.choices],
             "verdict": self.verdict,
         }
 
@@ -217,47 +249,82 @@ def forecast(found: Floats, facts: Facts) -> Forecast:
     return Forecast(mean, mean - half, mean + half)
 
 
+def share_kept(found: Floats) -> Forecast:
+    """Return the share of what is reached without privacy, given that of some twins."""
+    middle, low, high = (float(np.quantile(found, at)) for at in (0.5, 0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2))
+    return Forecast(middle, low, min(high, 1.0))
+
+
 def _chance(value: float, facts: Facts) -> float:
-    """Return the standard deviation, in points, of R² or accuracy that so few records measure."""
+    """Return the standard deviation, in points, of R² or AUC that so few records measure."""
     if not facts.test_records:
         return 0.0
     share = min(max(value, 0.0), 1.0)
-    variance = 4.0 * share * (1.0 - share) ** 2 if facts.task == "regression" else share * (1.0 - share)
-    return 100.0 * math.sqrt(variance / facts.test_records)
+    if facts.task == "regression":
+        return 100.0 * math.sqrt(4.0 * share * (1.0 - share) ** 2 / facts.test_records)
+    mean = facts.label_mean or 1.0 / facts.labels
+    return 100.0 * math.sqrt(share * (1.0 - share) / max(facts.test_records * min(mean, 1.0 - mean), 1.0))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One key that a plan sets, and why."""
+
+    key: str
+    value: object
+    reason: str
+
+
+def choices(facts: Facts, settings: Settings, own_records: bool) -> tuple[Choice, ...]:
+    """Return all that a plan sets: the one place from which configs, `pgfl init` and `--explain` take it."""
+    tau = settings.tau if settings.tau_decay == 1.0 else {"start": settings.tau, "decay": settings.tau_decay}
+    least = steady_rho(facts, settings.x_norm or facts.x_norm)
+    found = [
+        Choice("rounds", settings.rounds, "one per release: everyone takes part in every round"),
+        Choice("graph.mixing", MIXING, "neighbours count by their clients: a mean of few is noisy"),
+        Choice("objective.kind", settings.objective.kind, "a loss with bounded slopes, which noise can hide"),
+        Choice("objective.lam", LAM, "noise already keeps coefficients small"),
+    ]
+    if settings.kappa is not None:
+        found.append(Choice("objective.kappa", settings.kappa, "residuals beyond it pull no harder: less noise"))
+    found += [
+        Choice("algorithm.kind", "pgfl", "servers average with their neighbours"),
+        Choice("algorithm.client", "gradient", "one gradient step, which loses less to noise than solving"),
+        Choice("algorithm.rho", settings.rho, f"step length; above {least:.3g} no rows overshoot"),
+        Choice("algorithm.tau", tau, _why_tau(facts, settings)),
+        Choice("algorithm.count", "records", "rows count alike: no small client sets everyone's noise")
+        if own_records
+        else Choice("algorithm.full_records", settings.full_records, "records count alike"),
+        Choice("algorithm.participants", "all", "the more take part, the more noise averages out"),
+        Choice("privacy.zeta", settings.zeta, "late releases are felt longest: their noise is less, by so much each"),
+        Choice("privacy.max_releases", settings.releases, "they share the budget: more are noisier, fewer learn less"),
+        Choice("privacy.index", "release", "noise falls with releases, not with rounds"),
+    ]
+    if settings.x_norm is not None:
+        why = f"bounds allow rows of {facts.x_norm:.3g}; few are that long, and all would pay for them"
+        found.append(Choice("privacy.x_norm", settings.x_norm, why))
+    elif not own_records:
+        found.append(Choice("privacy.x_norm", facts.x_norm, "the longest row"))
+    return tuple(found)
+
+
+def _why_tau(facts: Facts, settings: Settings) -> str:
+    if facts.clusters == 1:
+        return "there is one cluster"
+    if settings.tau == 0.0:
+        return "clusters learn alone: they differ more than noise disturbs them"
+    return "clusters borrow from each other, most while there is most noise"
 
 
 def configured(config: Config, facts: Facts, settings: Settings) -> Config:
     """Return the config with the plan's settings in the place of its own."""
-    given = config.model_dump(exclude_none=True)
-    tau = settings.tau if settings.tau_decay == 1.0 else {"start": settings.tau, "decay": settings.tau_decay}
-    loss = {"kind": "logistic"} if settings.kappa is None else {"kind": "huber", "kappa": settings.kappa}
-    algorithm: dict[str, Any] = {
-        "kind": "pgfl",
-        "client": "gradient",
-        "rho": settings.rho,
-        "tau": tau,
-        "participants": "all",
-    }
-    if settings.full_records > 1:
-        algorithm["full_records"] = settings.full_records
-    privacy = {
-        "enabled": True,
-        "epsilon": facts.epsilon,
-        "delta": facts.delta,
-        "zeta": settings.zeta,
-        "max_releases": settings.releases,
-        "index": "release",
-        "x_norm": settings.x_norm or facts.x_norm,
-        **{name: getattr(facts, name) for name in ("trust", "contributors", "colluders", "dropouts")},
-    }
-    kept = {key: given["privacy"][key] for key in ("noise", "y_bound") if given["privacy"].get(key) is not None}
-    return parse(
-        {
-            **given,
-            "rounds": settings.rounds,
-            "graph": given["graph"] | {"mixing": MIXING},
-            "objective": loss | {"lam": LAM},
-            "algorithm": algorithm,
-            "privacy": kept | privacy,
-        }
-    )
+    given = tomllib.loads(to_toml(config))
+    kept = {key: given["privacy"][key] for key in ("noise", "y_bound", "x_norm") if key in given["privacy"]}
+    classes = {key: given["objective"][key] for key in ("classes",) if key in given["objective"]}
+    trust = {name: getattr(facts, name) for name in ("trust", "contributors", "colluders", "dropouts")}
+    given |= {"objective": classes if settings.labels > 2 else {}, "algorithm": {}}
+    given["privacy"] = kept | {"enabled": True, "epsilon": facts.epsilon, "delta": facts.delta} | trust
+    for choice in choices(facts, settings, config.data.own_records):
+        section, _, key = choice.key.rpartition(".")
+        (given[section] if section else given)[key] = choice.value
+    return parse(given)

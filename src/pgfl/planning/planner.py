@@ -18,8 +18,9 @@ from pgfl.federation.federation import Federation
 from pgfl.metrics import deviation
 from pgfl.objectives import Huber, Logistic
 from pgfl.planning.facts import Facts, facts_of
-from pgfl.planning.forecast import Plan, configured, forecast
-from pgfl.planning.search import LAM, MIXING, Settings, best_foreseen
+from pgfl.planning.forecast import Forecast, Plan, configured, forecast, share_kept
+from pgfl.planning.moments import Foreseen
+from pgfl.planning.search import LAM, MIXING, Point, Settings, best_foreseen, moments_of
 from pgfl.planning.twin import twin
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.trust import Level
@@ -28,14 +29,15 @@ from pgfl.simulate.engines import engine_kind
 from pgfl.simulate.training import train
 
 USELESS = 1e6
+PLANNED_LOSSES = ("huber", "logistic", "softmax")
+PLANNED_STEPS = {"kind": "pgfl", "client": "gradient", "rho": "auto", "count": "records", "participants": "all"}
+"""What a config may state of its algorithm and still leave its settings to a plan, which chooses the same."""
+FEWER_COLUMNS = "half the columns"
 LIMIT_TAUS = (0.0, 0.01, 0.03, 0.1, 0.3)
 
 
 def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
-    """Return what is to be made small, one number per twin: the NMSD or, of predictions, what they miss.
-
-    Of a table 1 − R², as a real run will measure it; of two labels the share of wrong ones.
-    """
+    """Train on twins; return one number per twin: the NMSD or, of predictions, 1 − R² or 1 − AUC."""
     metric = _metric(facts)
     try:
         result = train(
@@ -75,12 +77,11 @@ def privacy_for(facts: Facts, settings: Settings) -> Privacy:
 
 def without_privacy(facts: Facts, seed: int) -> float:
     """Return the error of the same algorithm if nobody added noise, with the best of a few τ."""
-    rho = 2.0 * (2.0 if facts.task == "regression" else 0.25) * facts.typical_length**2
-    rho /= facts.columns if facts.rows is None else 1.0  # of a table, one direction may have most of the curvature
+    rho = 2.0 * (2.0 if facts.task == "regression" else 0.25) * facts.typical_length**2 / facts.columns
     kappa = None if facts.task == "classification" else facts.label_scale
     metric = _metric(facts)
     objective = Logistic(LAM) if kappa is None else Huber(LAM, kappa=kappa)
-    made, found, rounds = twin(facts, seed), [], 150 if facts.rows is None else 600
+    made, found, rounds = twin(facts, seed), [], 150
     for tau in LIMIT_TAUS if facts.clusters > 1 else (0.0,):
         algorithm = PGFL(rho, tau, MIXING, "gradient", facts.records[1])
         result = train(
@@ -91,7 +92,7 @@ def without_privacy(facts: Facts, seed: int) -> float:
 
 
 def _metric(facts: Facts) -> str:
-    return "nmsd" if facts.uses_nmsd else "r2" if facts.task == "regression" else "accuracy"
+    return "nmsd" if facts.uses_nmsd else "r2" if facts.task == "regression" else "auc"
 
 
 def _received_nmsd(result: Result, made: Federation) -> float:
@@ -109,27 +110,30 @@ def _engine() -> Library:
 
 
 SEEDS, JUDGING_SEEDS = (1, 2), (11, 12, 13, 14, 15, 16)
-TABLE_SEEDS, TABLE_JUDGING_SEEDS = tuple(range(1, 7)), tuple(range(11, 75))  # its twins differ more from each other
+TABLE_SEEDS, TABLE_JUDGING_SEEDS = tuple(range(1, 7)), tuple(range(11, 59))  # its twins differ more from each other
 FEW_SEEDS, FEW_JUDGING_SEEDS = SEEDS[:1], JUDGING_SEEDS[:3]
-FEW_TABLE_SEEDS, FEW_TABLE_JUDGING_SEEDS = TABLE_SEEDS[:3], TABLE_JUDGING_SEEDS[:24]
+FEW_TABLE_SEEDS, FEW_TABLE_JUDGING_SEEDS = TABLE_SEEDS[:3], TABLE_JUDGING_SEEDS[:12]
 LEVELS = (0.25, 1.0, 4.0, 16.0)
 TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
 Progress = Callable[[int, int, str], None]
+Cell = tuple[Level, float]
 
 
-def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: Any) -> Plan:
+def plan(source: Config | Facts, *, progress: Progress | None = None, whole: bool = True, **facts: Any) -> Plan:
     """Plan a private training from public facts: no record is read and nothing is spent.
 
     `source` is a config, of whose table only the columns' names and who is where are read, or `Facts`. Facts that a
     config does not state can be given by name: `expected`, `label_mean`, `label_scale`, `epsilon`, `trust`, and
-    `spread`, the standard deviation of a typical number that is scaled from its bounds to [−1, 1].
+    `spread`, the standard deviation of a typical number that is scaled from its bounds to [−1, 1]. Without `whole` only
+    the settings are chosen and judged, not what other ε, trust or data would give.
     """
     stated = facts_of(source, **facts) if isinstance(source, Config) else replace(source, **facts)
     small = stated.planned
     _check_trust(small)
-    points = {(trust, level): replace(small, trust=trust, epsilon=level) for trust in TRUSTS for level in LEVELS}
+    levels = sorted({*LEVELS, small.epsilon}) if whole else []
+    points = {(trust, level): replace(small, trust=trust, epsilon=level) for level in levels for trust in TRUSTS}
     points = {key: other for key, other in points.items() if possible(other)}
-    variants = {name: other for name, other in _variants(small).items() if possible(other)}
+    variants = {name: other for name, other in _variants(small).items() if possible(other)} if whole else {}
     work, done = 1 + len(points) + len(variants), 0
 
     def tell(what: str) -> None:
@@ -139,39 +143,74 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
             progress(done, work, what)
 
     settings = full_search(small)
-    predicted, known = forecast(evaluate_on_twins(small, settings), small), {small: settings}
+    predicted, kept, limit = judge(small, settings)
     tell("settings")
-
-    def nearest(other: Facts) -> Settings:
-        """Return the settings that were found for the facts whose noise is most alike."""
-        return known[
-            min(known, key=lambda one: abs(math.log(one.equivalent_local_epsilon / other.equivalent_local_epsilon)))
-        ]
-
-    curves: dict[Level, dict[float, float]] = {}
-    chosen: dict[float, tuple[Level, float]] = {}
-    instead: dict[tuple[Level, float], Level] = {}
+    found, known, here = {}, {small: settings}, typical(small, settings) if whole else 0.0
     for (trust, level), other in points.items():
         if other == small:
-            reached = predicted.value
+            found[trust, level] = predicted.value
         else:
-            known[other] = best = quick_search(other, nearest(other))
-            reached = typical(other, best)
-        weaker = chosen.get(level)
-        if weaker is None or _better(small, reached, weaker[1]):
-            chosen[level] = (trust, reached)
-        else:  # who trusts more can still do what needs less trust
-            instead[trust, level] = weaker[0]
-        curves.setdefault(trust, {})[level] = chosen[level][1]
+            known[other] = best = quick_search(other, _nearest(other, known))
+            found[trust, level] = predicted.value + typical(other, best) - here  # on the same few twins
         tell(f"trust = {trust}, epsilon = {level:g}")
-    helps, here = {}, typical(small, settings)
+    curves, instead = monotone(found, (small.trust, small.epsilon), small)
+    sign, helps = -1.0 if small.uses_nmsd else 1.0, {}
     for name, other in variants.items():
-        reached = typical(other, quick_search(other, settings))
-        helps[name] = (-1.0 if small.uses_nmsd else 1.0) * (reached - here)
+        gain = sign * (typical(other, quick_search(other, settings)) - here)
+        helps[name] = gain if name == FEWER_COLUMNS else max(gain, 0.0)  # who has more can leave it unused
         tell(name)
-    limit = limit_beside(curves, small, shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0])
+    for trust in (trust for trust in curves if trust != small.trust):
+        helps[f'trust = "{trust}"'] = sign * (curves[trust][small.epsilon] - predicted.value)
+    best_limit = limit_beside(curves, small, limit)
     made = configured(source, stated, settings) if isinstance(source, Config) else None
-    return Plan(stated, settings, predicted, limit, curves, helps, instead, made)
+    return Plan(stated, settings, predicted, best_limit, curves, helps, instead, made, kept)
+
+
+def is_open(config: Config) -> bool:
+    """Return whether a private config of a table leaves its settings to a plan: it states bounds, and none of them."""
+    privacy, algorithm, objective = config.privacy, config.algorithm, config.objective
+    plain = config.data.own_records and getattr(config.data, "map", None) is None and config.continues is None
+    wanted = privacy.enabled and privacy.epsilon is not None and privacy.guarantee == "required"
+    loss = objective.kind in PLANNED_LOSSES and objective.model_fields_set <= {"kind", "classes"}
+    steps = all(getattr(algorithm, key) == PLANNED_STEPS.get(key) for key in algorithm.model_fields_set)
+    noise = not {"zeta", "w_norm", "update_norm"} & privacy.model_fields_set and privacy.max_releases == config.rounds
+    if not (plain and wanted and loss and steps and noise) or "rounds" in config.model_fields_set:
+        return False
+    encoding = config.data.public_encoding()
+    return encoding is not None and encoding.x_norm is not None and encoding.target.y_bound is not None
+
+
+def _nearest(facts: Facts, known: Mapping[Facts, Settings]) -> Settings:
+    """Return the settings that were found for the facts whose noise is most alike."""
+    own = facts.equivalent_local_epsilon
+    return known[min(known, key=lambda one: abs(math.log(one.equivalent_local_epsilon / own)))]
+
+
+def monotone(
+    found: Mapping[Cell, float], own: Cell, facts: Facts
+) -> tuple[dict[Level, dict[float, float]], dict[Cell, Level]]:
+    """Return figures by trust and ε of which none is worse than one with less trust or ε; that of `own` stays.
+
+    Who has more ε or trust can do what needs less of it. Second, where less trust does better, and which.
+    """
+    better = min if facts.uses_nmsd else max
+    worse = max if facts.uses_nmsd else min
+    order, fixed = {trust: number for number, trust in enumerate(TRUSTS)}, found.get(own)
+    curves: dict[Level, dict[float, float]] = {}
+    instead: dict[Cell, Level] = {}
+    for trust, level in sorted(found, key=lambda cell: (order[cell[0]], cell[1])):
+        value, more = found[trust, level], (order[trust] - order[own[0]], level - own[1])
+        if fixed is not None and max(more) <= 0.0:
+            value = worse(value, fixed)
+        elif fixed is not None and min(more) >= 0.0:
+            value = better(value, fixed)
+        earlier = [(curves[other][level], other) for other in curves if other != trust and level in curves[other]]
+        if earlier and better(value, earlier[-1][0]) == earlier[-1][0] != value:
+            value, instead[trust, level] = earlier[-1][0], instead.get((earlier[-1][1], level), earlier[-1][1])
+        curve = curves.setdefault(trust, {})
+        curve[level] = better([value, *curve.values()])
+    same = {cell: trust for cell, trust in instead.items() if curves[cell[0]][cell[1]] == curves[trust][cell[1]]}
+    return curves, same
 
 
 def full_search(facts: Facts) -> Settings:
@@ -185,14 +224,36 @@ def quick_search(facts: Facts, start: Settings) -> Settings:
 
 
 def possible(facts: Facts) -> bool:
-    """Return whether the clients of a cluster at a server are enough for the trust, on average."""
-    return facts.trusted.takes_part(facts.per_pair)
+    """Return whether the clients of a cluster at some server are enough for the trust."""
+    return facts.trusted.takes_part(facts.largest_pair)
+
+
+def judge(facts: Facts, settings: Settings) -> tuple[Forecast, Forecast | None, float]:
+    """Return what the settings reach, of a table also the share of what is reached without privacy, and that."""
+    if facts.rows is None:
+        limit = shown(facts, np.array([without_privacy(facts, JUDGING_SEEDS[0])]))[0]
+        return forecast(evaluate_on_twins(facts, settings), facts), None, float(limit)
+    found = _foreseen(facts, settings, TABLE_JUDGING_SEEDS)
+    limit = float(np.median(shown(facts, np.array([each.limit for each in found]))))
+    kept = share_kept(np.array([each.kept[0] for each in found]))
+    return forecast(shown(facts, np.array([each.error[0] for each in found])), facts), kept, limit
 
 
 def evaluate_on_twins(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:
-    """Return what the settings reach on twins that the search has not seen, one number per twin."""
-    usual = JUDGING_SEEDS if facts.rows is None else TABLE_JUDGING_SEEDS
-    return shown(facts, errors(facts, settings, seeds or usual))
+    """Return what the settings reach on twins that the search has not seen, one number per twin.
+
+    Of generated data they are trained on; of a table theory says it, because as many would take minutes.
+    """
+    if facts.rows is None:
+        return shown(facts, errors(facts, settings, seeds or JUDGING_SEEDS))
+    found = _foreseen(facts, settings, seeds or TABLE_JUDGING_SEEDS)
+    return shown(facts, np.array([each.error[0] for each in found]))
+
+
+def _foreseen(facts: Facts, settings: Settings, seeds: Sequence[int]) -> list[Foreseen]:
+    length = settings.x_norm or facts.x_norm
+    one = Point.candidates(Point.of(settings).at[None, :], facts, length)
+    return [moments_of(facts, seed, length).foresee(one) for seed in seeds]
 
 
 def typical(facts: Facts, settings: Settings) -> float:
@@ -205,21 +266,17 @@ def typical(facts: Facts, settings: Settings) -> float:
 def limit_beside(curves: Mapping[Level, Mapping[float, float]], facts: Facts, found: float) -> float:
     """What is reached without privacy: what was found, or what is reached in spite of noise, if that is better."""
     best = min if facts.uses_nmsd else max
-    return best(float(found), *(reached for curve in curves.values() for reached in curve.values()))
+    return best([float(found), *(reached for curve in curves.values() for reached in curve.values())])
 
 
 def shown(facts: Facts, found: Floats) -> Floats:
-    """Errors in the unit that a plan shows: NMSD in dB, else R² or accuracy in per cent."""
+    """Errors in the unit that a plan shows: NMSD in dB, else R² or AUC in per cent."""
     return np.asarray(10.0 * np.log10(found) if facts.uses_nmsd else 100.0 * (1.0 - found))
-
-
-def _better(facts: Facts, one: float, other: float) -> bool:
-    return one < other if facts.uses_nmsd else one > other
 
 
 def _check_trust(facts: Facts) -> None:
     """Refuse a trust that the clients of a cluster at a server are too few for."""
-    if (complaint := facts.trusted.complaint(facts.per_pair)) is not None:
+    if (complaint := facts.trusted.complaint(facts.largest_pair)) is not None:
         raise ConfigError(
             f'With privacy.trust = "{facts.trust}" nobody could ever contribute, because {complaint}; lower '
             "privacy.contributors or privacy.colluders, or choose another trust."
@@ -228,13 +285,12 @@ def _check_trust(facts: Facts) -> None:
 
 def _variants(facts: Facts) -> dict[str, Facts]:
     changed = {
-        **{f'trust = "{trust}"': replace(facts, trust=trust) for trust in TRUSTS if trust != facts.trust},
         "twice the records per client": facts.with_more_records(2),
         "twice the clients": facts.with_more_clients(2),
         f"ε = {2 * facts.epsilon:g}": replace(facts, epsilon=2.0 * facts.epsilon),
     }
     if facts.columns > 1:
-        changed["half the columns"] = facts.with_half_the_columns
+        changed[FEWER_COLUMNS] = facts.with_half_the_columns
     if facts.with_tighter_bounds != facts:
         changed["bounds that hold nearly all records and no more"] = facts.with_tighter_bounds
     return changed

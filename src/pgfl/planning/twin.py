@@ -16,11 +16,11 @@ from pgfl.arrays import AnyFloats, Floats, Ints
 from pgfl.federation.federation import Federation, TestSet, numbered
 from pgfl.federation.graphs import Graph
 from pgfl.federation.synthetic import lay_out, offsets_of, synthetic_regression
-from pgfl.planning.facts import Facts
+from pgfl.planning.facts import EXPECTED_BETWEEN, Facts
 from pgfl.planning.row_shapes import FURTHEST, LOW_MIDDLE, LOW_MIDDLES_VARY, MIDDLE, MIDDLES_VARY, RowShape, skewed
 
 LABELS_VARY = 0.2  # the deviation of the logarithm of a target's deviation
-MOST_OF_ONE_LABEL = 0.75
+LEAST_OF_ONE_LABEL = 0.1  # of the records, where the share is a guess
 LEAST_SHARE, MOST_SHARE = 1e-4, 0.999
 LOGISTIC_VARIANCE = math.pi**2 / 3.0
 FLATTEST, STEEPEST = 1e-3, 200.0  # slopes of logistic models that hardly know anything, and that hardly err
@@ -54,9 +54,14 @@ def numbers(facts: Facts, typical: Floats, moved: Floats, rng: np.random.Generat
 
 
 def two_labels(facts: Facts, typical: Floats, rng: np.random.Generator) -> Labels:
-    """Labels of a logistic model that is right as often as is expected, of margins like the typical ones."""
-    guessed = _share_of_ones(facts.expected, rng)
+    """Labels of a logistic model whose margins, like the typical ones, have the expected AUC.
+
+    Of more than two labels, one against the rest.
+    """
+    guessed = float(rng.uniform(LEAST_OF_ONE_LABEL, 1.0 - LEAST_OF_ONE_LABEL))
+    guessed = guessed if facts.labels == 2 else 1.0 / facts.labels
     positive = guessed if facts.label_mean is None else facts.label_mean
+    typical = np.sort(typical)
     furthest = float(np.abs(typical).max())
 
     def threshold(slope: float) -> float:
@@ -65,7 +70,8 @@ def two_labels(facts: Facts, typical: Floats, rng: np.random.Generator) -> Label
 
     def beyond(slope: float) -> float:
         chances = expit(slope * typical + threshold(slope))
-        return float(np.maximum(chances, 1.0 - chances).mean()) - facts.expected
+        above = np.cumsum(1.0 - chances) - 0.5 * (1.0 - chances)  # of those without the label, how many are below
+        return float(above @ chances / (chances.sum() * (1.0 - chances).sum())) - facts.expected
 
     slope = _zero(beyond, FLATTEST, STEEPEST)
     at, deviation = threshold(slope), math.sqrt(slope**2 + LOGISTIC_VARIANCE)
@@ -81,12 +87,6 @@ def _zero(rising: Callable[[float], float], low: float, high: float) -> float:
     if rising(low) >= 0.0:
         return low
     return high if rising(high) <= 0.0 else float(brentq(rising, low, high, xtol=1e-6))
-
-
-def _share_of_ones(expected: float, rng: np.random.Generator) -> float:
-    """A guess of how often the label is 1: rarely enough that a model can be better than the more frequent label."""
-    most = min(MOST_OF_ONE_LABEL, max(0.5, expected - 0.05))
-    return float(rng.uniform(1.0 - most, most))
 
 
 TEST_SAMPLES = 400
@@ -144,6 +144,8 @@ def _directions(facts: Facts, seed: int) -> Federation:
 def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     """Return a table with its own middles, spreads and directions, and rows dealt to clients where they are."""
     rng = np.random.default_rng([seed, 1])
+    if not facts.expected_stated:
+        facts = replace(facts, expected=float(rng.uniform(*EXPECTED_BETWEEN[facts.task])))
     server, cluster, counts, graph = _placed(facts, seed, rng)
     clusters = int(cluster.max()) + 1
     table = rows.table(rng, facts.explained)
@@ -199,10 +201,13 @@ def _placed(facts: Facts, seed: int, rng: np.random.Generator) -> tuple[Ints, In
 
 
 def _doubt(share: float) -> float:
-    """Return the noise, over the margins' deviation, with which a margin's sign is right so often."""
-    return math.tan(math.pi * (1.0 - share))
+    """Return the noise, over the margins' deviation, with which margins have such an AUC.
+
+    Margins with the correlation r to what is behind a label that half of the records have reach ½ + 2 arcsin(r/√2)/π.
+    """
+    return math.sqrt(1.0 / (2.0 * math.sin(math.pi * (share - 0.5) / 2.0) ** 2) - 1.0)
 
 
 def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator) -> Floats:
-    """1 where a margin with noise is above 0: the margin's own sign is right as often as is expected."""
+    """1 where a margin with noise is above 0."""
     return np.asarray(margins + doubt * rng.standard_normal(len(margins)) > 0.0, dtype=float)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,7 @@ from pgfl.algorithms.algorithms import Algorithm
 from pgfl.arrays import DTypeLike, Floats, Ints
 from pgfl.errors import PrivacyError
 from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
+from pgfl.federation.encoding import toml_key
 from pgfl.federation.federation import Federation, TestSet
 from pgfl.objectives import Bounds, Objective
 from pgfl.privacy import accounting, rules
@@ -31,9 +32,16 @@ if TYPE_CHECKING:
 
 Noise = Literal["seeded", "secure"]
 ROUNDING = 1e-6  # a row of norm 1 may come out this much longer in single precision
+MOST_NAMED = 20
 UNBOUNDED = (
     "the sensitivity is only nominal, because the paper's objective has an unbounded gradient (its Assumption 3 fails)"
 )
+
+
+def _columns_have(names: Sequence[str]) -> str:
+    """Return the beginning of a sentence about columns."""
+    listed = ", ".join(quoted(name) for name in names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+    return f"Column {listed} has" if len(names) == 1 else f"Columns {listed} have"
 
 
 @friendly_constructor("Privacy(epsilon=4.0, max_releases=50)")
@@ -114,8 +122,9 @@ class Privacy:
         needed = self.guarantee == "required" and self.update_norm is None
         if self.x_norm is None and needed and encoding.unbounded:
             raise PrivacyError(
-                f"Column {quoted(encoding.unbounded[0])} has no bounds, so the norm of a row is not bounded; declare "
-                "public bounds for it, or state `privacy.x_norm`."
+                f"{_columns_have(encoding.unbounded)} no bounds, so the norm of a row is not bounded; state public "
+                f"ones under [data.columns], as in {toml_key(encoding.unbounded[0])} = {{ bounds = [LOW, HIGH] }}, or "
+                "state `privacy.x_norm`."
             )
         x_norm = encoding.x_norm if self.x_norm is None else self.x_norm
         return replace(self, x_norm=x_norm, y_bound=encoding.target.y_bound if self.y_bound is None else self.y_bound)
