@@ -87,6 +87,37 @@ def test_a_client_in_two_clusters_is_a_warning(table):
     assert "in cluster 'q7', but in cluster" in facts["warnings"][0]
 
 
+def test_clients_in_several_clusters_are_offered_to_be_split(table):
+    """A school has girls and boys: one client per school and sex, rather than something to correct."""
+    sentence = refused("init", table(), "--target", "ill", "--client", "client", "--cluster", "sex")
+    assert "name the client of a row by 'client' and 'sex' together" in sentence and "client_sex" in sentence
+
+
+LEAKS = {
+    "doubled": lambda y, _: 2.0 * y + 1.0,
+    "flag": lambda _, label: ["late" if word == "ill" else "never" for word in label],
+    "day": lambda _, label: [200.0 + row if word == "ill" else row / 9.0 for row, word in enumerate(label)],
+}
+
+
+@pytest.mark.parametrize(("target", "leak"), [("y", "doubled"), ("label", "flag"), ("label", "day")])
+def test_a_column_that_gives_the_target_away_is_named(target, leak):
+    """And no other: a good feature is no leak."""
+    rng = np.random.default_rng(3)
+    good = rng.normal(size=200)
+    y = good + 0.3 * rng.normal(size=200)
+    label = np.where(y > 1.0, "ill", "well").tolist()
+    columns = {"client": [f"c{k % 9}" for k in range(200)], "good": good, leak: LEAKS[leak](y, label)}
+    columns |= {"word": rng.choice(["a", "b"], 200).tolist(), target: y if target == "y" else label}
+    told = [warning for warning in survey(columns, target=target).warnings if "tell" in warning]
+    assert told == [warning for warning in told if f"Column '{leak}' nearly tells the target" in warning] and told
+
+
+def test_a_column_of_two_values_is_no_id_whatever_its_name():
+    columns = {"client": ["a", "b"] * 20, "group_id": [3, 7] * 20, "sex_key": ["f", "m"] * 20, "y": range(40)}
+    assert not any(column.looks_like_id for column in survey(columns).columns if column.name != "y")
+
+
 def test_mistakes_are_one_sentence(table, tmp_path):
     assert "does not exist" in refused("describe", tmp_path / "absent.csv")
     assert "has no column 'z'" in refused("describe", table(), "--target", "z")

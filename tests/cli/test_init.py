@@ -92,6 +92,8 @@ class TestUnderPrivacy:
         text = config.read_text("utf-8")
         assert "# s6 = { bounds = [LOW, HIGH] }" in text
         assert "Column 's6' has no bounds" in refused("run", config, "--out", tmp_path / "result")
+        fewer, _ = written(tables, tmp_path / "fewer", "diabetes", *self.options(self.BOUNDS[:6]))
+        assert "Columns 's4', 's5', 's6' have no bounds" in refused("run", fewer, "--out", tmp_path / "result")
 
     def test_no_figure_of_a_record_is_in_the_config(self, tables, tmp_path):
         """Of two tables with other records the config is the same."""

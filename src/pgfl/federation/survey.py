@@ -369,9 +369,10 @@ def _codes(table: Table, series: pl.Series, rows: Ints) -> Ints:
 def _straight(feature: Floats, target: Floats) -> float:
     """Return the share of the target's variance that a straight line explains, where both are known."""
     known = np.isfinite(feature) & np.isfinite(target)
-    if known.sum() < FEWEST_ROWS or np.ptp(feature[known]) == 0.0 or np.ptp(target[known]) == 0.0:
+    if known.sum() < FEWEST_ROWS:
         return 0.0
-    return float(np.corrcoef(feature[known], target[known])[0, 1]) ** 2
+    with np.errstate(all="ignore"):  # a constant, or numbers too large to be squared, tell nothing
+        return float(np.nan_to_num(np.corrcoef(feature[known], target[known])[0, 1])) ** 2
 
 
 def _by_threshold(feature: Floats, labels: Ints) -> float:
