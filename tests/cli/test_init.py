@@ -85,6 +85,16 @@ class TestUnderPrivacy:
         code, out, _ = run("run", path, "--json", "--out", tmp_path / "out", "--set", "rounds=5")
         assert (code, json.loads(out)["privacy"]["epsilon"]["worst"] <= 8.0) == (0, True)
 
+    def test_any_trust_can_be_planned(self, tables, tmp_path, monkeypatch):
+        monkeypatch.setattr("pgfl.planning.planner.TABLE_SEEDS", (1,))
+        monkeypatch.setattr("pgfl.planning.planner.TABLE_JUDGING_SEEDS", (11, 12))
+        options = [option for option in self.options(self.BOUNDS) if option != "--no-plan"]
+        path, printed = written(tables, tmp_path, "diabetes", *options, "--trust", "masked")
+        assert "Planned from public facts alone" in printed
+        settings = tomllib.loads(path.read_text("utf-8"))
+        assert (settings["privacy"]["trust"], settings["algorithm"]["client"]) == ("masked", "gradient")
+        assert settings["privacy"]["max_releases"] == settings["rounds"]
+
     def test_what_is_not_stated_is_listed_and_left_as_a_comment(self, tables, tmp_path):
         config, printed = written(tables, tmp_path, "diabetes", *self.options(self.BOUNDS[:8]))
         assert "Privacy needs public facts about s6, progression: state them in" in printed

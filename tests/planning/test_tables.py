@@ -2,6 +2,7 @@
 
 import runpy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from pgfl.metrics import auc
 from pgfl.planning import planner
 from pgfl.planning import twin as twins
 from pgfl.planning.facts import SPREAD_IN_BOUNDS, Facts, facts_of
-from pgfl.planning.forecast import Forecast, Plan, choices, forecast
+from pgfl.planning.forecast import Forecast, Plan, choices, configured, forecast
 from pgfl.planning.row_shapes import SPREAD, RowShape
 from pgfl.planning.search import Point, best_foreseen
 from pgfl.planning.twin import twin
@@ -351,6 +352,25 @@ def test_more_epsilon_clients_or_records_are_not_expected_to_do_worse(facts):
 
 
 @pytest.mark.proof
+@pytest.mark.proof
+@pytest.mark.parametrize("trust", planner.TRUSTS)
+@pytest.mark.parametrize(("name", "measure"), [("diabetes", "r2"), ("fair", "log_loss")])
+def test_more_epsilon_never_gives_a_worse_planned_model(configs, name, measure, trust):
+    """Beyond noise: over three splits, the median loss falls or is within a tenth of the trivial one's."""
+    losses = []
+    for epsilon in (1.0, 8.0, 64.0):
+        facts = facts_of(configs[name], epsilon=epsilon, trust=trust)
+        config = configured(configs[name], facts, best_foreseen(facts, (1, 2)))
+        config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"noise": "seeded"})})
+        results = [experiment.run(config.model_copy(update={"seed": seed})) for seed in range(3)]
+        assert not any(result.warnings for result in results)
+        found = [next(one.whole for one in result.measures if one.name == measure) for result in results]
+        losses.append(np.median([one.value if measure == "log_loss" else 1.0 - one.value for one in found]))
+    trivial = 1.0 if measure == "r2" else found[0].baseline
+    assert all(later <= earlier + 0.1 * trivial for earlier, later in pairwise(losses)), losses
+    assert losses[-1] < trivial, losses
+
+
 @pytest.mark.parametrize(("name", "epsilon", "trust"), CASES)
 def test_what_is_predicted_for_a_table_is_what_runs_on_it_reach(configs, name, epsilon, trust, record_property):
     """Bounds are public and the twin has never seen a cell: what one run reaches lies in the interval nearly always."""

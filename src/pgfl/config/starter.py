@@ -270,7 +270,8 @@ def _objective(target: ColumnFacts, task: Task, options: InitOptions) -> list[st
 def _algorithm(facts: TableFacts, options: InitOptions) -> list[str]:
     if options.planned is None:
         return [*_kind_and_tau(options), _key("count", "records", _rows_of_clients(facts))]
-    return ["[algorithm]", *_chosen(options, "algorithm")] if options.planned else [LEFT_TO_A_PLAN]
+    chosen = _chosen(options, "algorithm")
+    return ["[algorithm]", *(chosen or [LEFT_TO_A_PLAN, _key("client", "gradient", "which every trust level takes")])]
 
 
 def _rows_of_clients(facts: TableFacts) -> str:
