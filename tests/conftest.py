@@ -38,8 +38,14 @@ QUICK = {
         "test_a_new_install_finds_what_an_older_one_compiled_and_neither_writes_into_itself",
         "test_without_a_folder_to_write_to_kernels_are_compiled_every_time",
     ),
-    "simulate/test_memory.py": ("test_the_estimate_covers_what_a_run_takes",),
-    "test_packaging.py": ("test_make_run_installs_what_a_run_needs_and_no_more",),  # of the locked versions alone
+    "simulate/test_memory.py": (
+        "test_the_estimate_covers_what_a_run_takes",
+        "test_the_estimate_knows_what_kernels_keep_beside_the_rows",
+    ),
+    "test_packaging.py": (
+        "test_make_run_installs_what_a_run_needs_and_no_more",  # of the locked versions alone
+        "test_the_run_of_make_run_imports_neither_tables_nor_secure_noise",
+    ),
     "test_quick.py": (),
     "test_readme.py": (),
     "results/test_result.py": ("test_a_saved_result_reads_back_to_the_same_bits", "test_a_damaged_result_says_so"),
@@ -63,6 +69,7 @@ QUICK = {
     "cli/test_ledger.py": (),
     "cli/test_run.py": (
         "test_without_arguments_the_default_preset_runs_in_a_fresh_folder",
+        "test_a_diverging_run_leaves_its_result_and_fails",
         "test_a_folder_with_a_result_is_refused_before_any_work",
         "test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again",
         "test_a_table_s_training_stops_when_it_has_converged_unless_it_never_should",
@@ -72,6 +79,7 @@ QUICK = {
         "test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_achieve",
         "test_a_plan_says_what_more_privacy_and_more_data_would_do",
         "test_noise_that_will_drown_the_signal_is_said_so",
+        "test_a_picture_shows_every_level_of_trust_beside_the_limit",
         "test_the_command_writes_a_config_that_can_be_run",
     ),
     "federation/test_store.py": (),
@@ -97,7 +105,6 @@ QUICK = {
         "test_what_was_compiled_of_a_bug_is_not_used_afterwards",
         "test_a_test_that_fails_anyway_is_no_catch",
     ),
-    "paper/test_experiments.py": ("test_processes_change_nothing_and_every_run_counts",),
     "paper/test_judging.py": (),
     "audit/test_audit_deployed.py": (),
     "privacy/test_calibration.py": (),
