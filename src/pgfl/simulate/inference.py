@@ -22,7 +22,7 @@ from pgfl.results.model import Model
 from pgfl.results.result import Columns
 from pgfl.simulate.problems import Objectives, evaluated, objective_of
 
-MOST_WORK = 3e9  # multiplications for one curvature
+MOST_WORK = 1e8  # multiplications for one curvature, of which a fit takes a handful: about a second in all
 RECORDS_AT_A_TIME = 4096
 DIFFERENCE = 1e-4  # how far a typical margin moves for a difference of gradients
 RANK = 1e-9  # eigenvalues below this part of the largest count as 0
