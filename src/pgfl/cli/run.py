@@ -85,6 +85,8 @@ def run(
 
 def _planned(config: Config, communicator: Communicator, quiet: bool) -> Config:
     """Return the config with the settings of a plan, if it is private and states none; the first process plans."""
+    if not (config.privacy.enabled and config.data.own_records):
+        return config
     from pgfl.planning.planner import is_open, plan
 
     def planned() -> Config:
