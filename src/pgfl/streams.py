@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     HELD_OUT = 11
     MAP = 12
     DISCOVERY = 13
+    ALTERNATIVES = 14
 
 
 def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 0) -> np.random.Generator:

@@ -13,6 +13,7 @@
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
     curves.png       the curves
+    model_card.md    data, measures per cluster, privacy and intended use, as model hubs read them
     report.html      a page that shows everything
     live.json        until the run ends: the history so far, for those who watch it
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
@@ -38,6 +39,7 @@ from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.privacy.card import PrivacyCard
 from pgfl.results import model_file
+from pgfl.results.alternatives import Alternatives
 from pgfl.results.arrays import (
     HISTORY,
     MODELS,
@@ -53,6 +55,7 @@ from pgfl.results.arrays import (
     write_models,
 )
 from pgfl.results.measures import Measured
+from pgfl.results.model_card import model_card
 from pgfl.results.report import write as write_report
 from pgfl.results.result import Result
 from pgfl.results.state import IN_MEMORY, STATE, Owner, RecordDigests, TrainingState, claim
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
 
 CONFIG, PRIVACY, SUMMARY = "config.toml", "privacy.csv", "summary.json"
 CLIENTS, HELD_OUT, WEIGHTS, CLUSTERS = "clients.csv", "held_out.csv", "weights.csv", "clusters.csv"
-COEFFICIENTS = "coefficients.csv"
+COEFFICIENTS, MODEL_CARD = "coefficients.csv", "model_card.md"
 LIVE = "live.json"
 CHECKPOINT = "checkpoint"
 T = TypeVar("T")
@@ -197,6 +200,7 @@ def save(result: Result, folder: Path) -> Path:
         write_text(folder / COEFFICIENTS, result.coefficients().write_csv())
     if result.private and result.noise == "seeded":
         save_clean(result, folder / SIMULATION_ONLY)
+    write_text(folder / MODEL_CARD, model_card(result))
     write_report(result, folder)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
     (folder / LIVE).unlink(missing_ok=True)
@@ -263,6 +267,7 @@ def _load(folder: Path) -> Result:
         weights=read_if_present(folder / WEIGHTS),
         clusters=read_if_present(folder / CLUSTERS),
         fits=read_fits(folder / COEFFICIENTS),
+        alternatives=Alternatives.from_json(page) if (page := summary.get("alternatives")) else None,
         fits_note=summary.get("coefficients") or "",
         folder=folder,
         digests=RecordDigests.load(folder / STATE) if summary["noise"] == "secure" and states[0].exists() else None,

@@ -20,6 +20,7 @@ from pgfl.errors import ResultError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
 from pgfl.privacy.card import PrivacyCard
+from pgfl.results.alternatives import NOT_TRIED, Alternatives
 from pgfl.results.clusters import sentence as clusters_sentence
 from pgfl.results.coefficients import LEVEL
 from pgfl.results.measures import Measured, few_rows
@@ -112,7 +113,8 @@ class Result:
     predicted and observed targets. `weights` says who learned from whom, where that was learned (`tau = "auto"`): what
     every cluster's data have in each cluster's model. `clusters` says who belongs to which cluster, and how probably,
     where that was found (`discover`). `fits` has the standard errors of run 0's `coefficients`, and `fits_note` says
-    why some are missing. `states` is what further rounds start from, `digests` finds
+    why some are missing. `alternatives` compares run 0 with simpler models, without privacy only. `states` is what
+    further rounds start from, `digests` finds
     records that have moved meanwhile, and `continued` says that a training has gone on from here with float-safe noise.
 
     >>> result = Result(
@@ -160,6 +162,7 @@ class Result:
     clusters: Columns | None = None
     fits: Columns | None = None
     fits_note: str = ""
+    alternatives: Alternatives | None = None
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
     digests: RecordDigests | None = field(default=None, compare=False)
@@ -244,11 +247,15 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """Notes on the figures, where they could be taken for better or more private than they are."""
+        simpler = [] if self.alternatives is None else [self.alternatives.sentence]
+        if self.private and self.encoding is not None and len(self.cluster_ids) > 1:
+            simpler = [NOT_TRIED]
         unprotected = self.private and any(name in self.metrics for name in MEASURES)
         inherited = [INHERITED.format(_listed(names))] if (names := self.inherited) else []
         learned = [] if self.weights is None else [f"Who learned from whom: {sentence(self.weights, self.cluster_ids)}"]
         found = [] if self.clusters is None else [clusters_sentence(self.clusters)]
         return [
+            *simpler,
             *found,
             *learned,
             *few_rows(self.client_measures),
@@ -400,6 +407,7 @@ class Result:
             "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,
             "coefficients": self.fits_note or None,
+            "alternatives": None if self.alternatives is None else self.alternatives.to_json(),
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,
             "noise": self.noise,

@@ -35,6 +35,7 @@ from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.results.weights import weights_table
 from pgfl.simulate import memory
+from pgfl.simulate.alternatives import alternatives
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
@@ -359,6 +360,8 @@ def train_runs(
     result.clusters = None if found is None else found.table
     if communicator.first:
         result.fits, result.fits_note = _fits(result, first, algorithm, objectives, options, communicator, path)
+        if first.encoding is not None and options.privacy is None and not communicator.launched:
+            result.alternatives = alternatives(Model.of(result), first, objectives, options.seed)
         result.seconds = time.perf_counter() - began
     return result if earlier is None else earlier.joined(result)
 
