@@ -277,7 +277,6 @@ class Choice:
 
 def choices(facts: Facts, settings: Settings, own_records: bool) -> tuple[Choice, ...]:
     """Return all that a plan sets: the one place from which configs, `pgfl init` and `--explain` take it."""
-    tau = settings.tau if settings.tau_decay == 1.0 else {"start": settings.tau, "decay": settings.tau_decay}
     least = steady_rho(facts, settings.x_norm or facts.x_norm)
     found = [
         Choice("rounds", settings.rounds, "one per release: everyone takes part in every round"),
@@ -291,7 +290,7 @@ def choices(facts: Facts, settings: Settings, own_records: bool) -> tuple[Choice
         Choice("algorithm.kind", "pgfl", "servers average with their neighbours"),
         Choice("algorithm.client", "gradient", "one gradient step, which loses less to noise than solving"),
         Choice("algorithm.rho", settings.rho, f"step length; above {least:.3g} no rows overshoot"),
-        Choice("algorithm.tau", tau, _why_tau(facts, settings)),
+        _tau(facts, settings, own_records),
         Choice("algorithm.count", "records", "rows count alike: no small client sets everyone's noise")
         if own_records
         else Choice("algorithm.full_records", settings.full_records, "records count alike"),
@@ -308,12 +307,16 @@ def choices(facts: Facts, settings: Settings, own_records: bool) -> tuple[Choice
     return tuple(found)
 
 
-def _why_tau(facts: Facts, settings: Settings) -> str:
+def _tau(facts: Facts, settings: Settings, own_records: bool) -> Choice:
+    """Return how clusters learn from each other; nobody knows beforehand how much those of a table differ."""
     if facts.clusters == 1:
-        return "there is one cluster"
+        return Choice("algorithm.tau", 0.0, "there is one cluster")
+    if own_records:
+        return Choice("algorithm.tau", "auto", "clusters share as far as their released models agree, which costs no ε")
     if settings.tau == 0.0:
-        return "clusters learn alone: they differ more than noise disturbs them"
-    return "clusters borrow from each other, most while there is most noise"
+        return Choice("algorithm.tau", 0.0, "clusters learn alone: they differ more than noise disturbs them")
+    tau = settings.tau if settings.tau_decay == 1.0 else {"start": settings.tau, "decay": settings.tau_decay}
+    return Choice("algorithm.tau", tau, "clusters borrow from each other, most while there is most noise")
 
 
 def configured(config: Config, facts: Facts, settings: Settings) -> Config:
