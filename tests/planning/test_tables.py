@@ -373,6 +373,7 @@ def test_more_epsilon_never_gives_a_worse_planned_model(configs, name, measure, 
     assert losses[-1] < trivial, losses
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("name", "epsilon", "trust"), CASES)
 def test_what_is_predicted_for_a_table_is_what_runs_on_it_reach(configs, name, epsilon, trust, record_property):
     """Bounds are public and the twin has never seen a cell: what one run reaches lies in the interval nearly always."""
