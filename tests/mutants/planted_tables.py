@@ -8,6 +8,7 @@ HELD_OUT = "tests/simulate/test_held_out.py::"
 EVIDENCE = "tests/results/test_evidence.py::"
 MEASURES = "tests/algorithms/test_measures.py::"
 MODEL = "tests/results/test_model.py::"
+COEFFICIENTS = "tests/results/test_coefficients.py::"
 MONITOR = "tests/simulate/test_monitor.py::"
 DROWNED = "tests/simulate/test_drowned.py::"
 DECLARED = "tests/federation/test_declared.py::"
@@ -282,6 +283,33 @@ TABLES: tuple[Mutant, ...] = (
         "self.private and any(name in self.metrics for name in MEASURES)",
         "False",
         ("tests/cli/test_private_run.py::test_figures_of_the_test_table_are_said_to_be_exact",),
+    ),
+    Mutant(
+        "standard-errors-from-private-records",
+        "standard errors of a private run are computed from its training records",
+        "They are exact figures of records, released without noise and without a charge.",
+        "training:_fits",
+        "options.privacy is not None",
+        "False",
+        (COEFFICIENTS + "test_a_private_run_reads_no_training_record_for_standard_errors",),
+    ),
+    Mutant(
+        "simpler-models-of-private-records",
+        "a private run fits simpler models to its records and shows how good they are",
+        "Each of them is a release that nobody pays for.",
+        "train_runs",
+        "first.encoding is not None and options.metrics and options.privacy is None and not communicator.launched",
+        "first.encoding is not None and options.metrics and not communicator.launched",
+        ("tests/results/test_alternatives.py::test_with_privacy_nothing_is_computed_and_that_is_said",),
+    ),
+    Mutant(
+        "noise-of-all-rounds-counted-in-full",
+        "standard errors forget that rounds wear older noise off",
+        "Intervals are several times too long.",
+        "NoisePath.passed_on",
+        "kept**2 * variance + one.variance[cluster]",
+        "variance + one.variance[cluster]",
+        (COEFFICIENTS + "test_the_noise_of_final_models_is_what_the_rounds_pass_on",),
     ),
     # --- columns, and sentences -------------------------------------------------------------------------------------
     Mutant(

@@ -20,7 +20,7 @@ from pgfl.results.model import Model
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.streams import Purpose, stream
 
-MOST_NUMBERS = 2e7  # of features times labels
+MOST_WORK = 1e8  # multiplications for one step of a solver: about a second in all
 MOST_CLIENTS = 300  # that are fitted one by one
 RESAMPLES = 60
 LEAST_ROWS = 20  # held-out rows
@@ -35,9 +35,9 @@ def alternatives(model: Model, federation: Federation, objectives: Objectives, s
     tests = {q: held_out[name] for q, name in enumerate(federation.cluster_ids) if name in held_out}
     kinds = {objective_of(objectives, name) for name in federation.cluster_ids}
     objective = next(iter(kinds))
-    size = federation.features.size * (objective.label_count or 1)
+    work = federation.features.size * objective.model_length(federation.dimension)
     rows = sum(len(test.targets) for test in tests.values())
-    if len(kinds) > 1 or rows < LEAST_ROWS or size > MOST_NUMBERS or not objective.convex:
+    if len(kinds) > 1 or rows < LEAST_ROWS or work > MOST_WORK or not objective.convex:
         return None
     fits = _Fits(model, federation, objective)
     ways = fits.ways(tests)

@@ -24,7 +24,7 @@ from pgfl.objectives import Objective
 from pgfl.results.coefficients import Fit
 from pgfl.results.model import Model
 from pgfl.results.result import Columns
-from pgfl.simulate.inference import WeightedLoss, inverse, tabled
+from pgfl.simulate.inference import MOST_WORK, TOO_LARGE, WeightedLoss, inverse, tabled
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.problems import Objectives, objective_of
 
@@ -173,6 +173,8 @@ def private_fits(
     for q, name in enumerate(federation.cluster_ids):
         objective, own = objective_of(objectives, name), model.clusters[q].astype(np.float64)
         known = name in tests and np.isfinite(own).all() and objective.convex
+        if known and 2.0 * tests[name].features.size * len(own) > MOST_WORK / len(tests):
+            return None, TOO_LARGE
         found.append(private_fit(path, q, objective, tests[name], own) if known else None)
     columns, _ = tabled(model, found)
     return columns, "" if columns is None else BASIS

@@ -360,7 +360,7 @@ def train_runs(
     result.clusters = None if found is None else found.table
     if communicator.first:
         result.fits, result.fits_note = _fits(result, first, algorithm, objectives, options, communicator, path)
-        if first.encoding is not None and options.privacy is None and not communicator.launched:
+        if first.encoding is not None and options.metrics and options.privacy is None and not communicator.launched:
             result.alternatives = alternatives(Model.of(result), first, objectives, options.seed)
         result.seconds = time.perf_counter() - began
     return result if earlier is None else earlier.joined(result)
