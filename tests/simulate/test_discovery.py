@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pgfl import PGFL, FedAvg, Federation, Privacy, Result, Ridge, synthetic_regression, train
+from pgfl import PGFL, FedAvg, Federation, Result, Ridge, synthetic_regression, train
 from pgfl.config import parse
 from pgfl.errors import ConfigError, DataError, UsageError
 from pgfl.experiment import run
@@ -96,7 +96,6 @@ def test_a_config_asks_for_it_by_one_key():
         ({"runs": 2}, "one run"),
         ({"objective": {f"cluster-{q}": Ridge() for q in range(3)}}, "one objective"),
         ({"algorithm": FedAvg()}, "one for all"),
-        ({"privacy": Privacy(epsilon=4.0, x_norm=1.0)}, "not available yet"),
         ({"resume": True}, "keeps no checkpoints"),
         ({"discover": 1}, "True or False"),
     ],
