@@ -30,7 +30,7 @@ EXTRA_OF_FUNCTIONS = {"pgfl.arrays": "jax", "pgfl.privacy.accounting": "accounti
 DISTRIBUTION_OF = {"Crypto": "pycryptodome", "sklearn": "scikit-learn", "tomli_w": "tomli-w"}
 """The name to import → the name to install, where they differ."""
 
-NEVER_REQUIRED = {"IPython"}
+NEVER_REQUIRED = {"IPython", "pandas"}
 """Imported only in a process that has imported it already: a notebook's."""
 
 

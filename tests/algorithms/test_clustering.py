@@ -17,7 +17,7 @@ def points(rng, labels, distance, noise, records, spread):
     )
 
 
-@pytest.mark.parametrize("seed", range(8100, 8104))
+@pytest.mark.parametrize("seed", range(8100, 8102))
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_mixture_with_known_noise_has_as_many_components_as_there_are(count, seed):
     rng = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ def test_the_spread_of_records_is_estimated_beside_noise_that_is_known():
     assert found.spread == pytest.approx(9.0 * np.eye(4), abs=1.0)
 
 
-@pytest.mark.parametrize("seed", range(8120, 8124))
+@pytest.mark.parametrize("seed", range(8120, 8122))
 def test_what_the_second_halves_do_not_show_is_no_cluster(seed):
     """Records of two kinds that every client has: the one record in a half tells clients apart, and only by chance."""
     rng = np.random.default_rng(seed)

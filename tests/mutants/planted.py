@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.planted_accounts import OF_ACCOUNTS
 from tests.mutants.planted_charges import CHARGES
 from tests.mutants.planted_devices import DEVICES
+from tests.mutants.planted_discovery import DISCOVERY
 from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_faults import FAULTS
 from tests.mutants.planted_later import LATER
@@ -552,5 +553,18 @@ MECHANISM: tuple[Mutant, ...] = (
 )
 
 SIMULATED = (*MECHANISM, *CHARGES, *LINEARISED)
-PRIVACY = (*SIMULATED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *OF_ACCOUNTS, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
+PRIVACY = (
+    *SIMULATED,
+    *DEVICES,
+    *LEDGERS,
+    *SLIPS,
+    *ENDINGS,
+    *LATER,
+    *OF_ACCOUNTS,
+    *SITES,
+    *TRUSTEES,
+    *MASKS,
+    *OF_TRUST,
+    *DISCOVERY,
+)
 PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS, *TRANSPORT, *SECRETS)

@@ -54,7 +54,7 @@ def continued(spent: Spent, asked: Privacy | None, rounds: int) -> ContinuedPriv
     if asked is None or (asked.epsilon, asked.phi0, asked.phi1) == (first.epsilon, first.phi0, first.phi1):
         request = asked or first
         _check_kept(first, request, (*KEPT, "max_releases"))
-        return _carrying(request, _longer(spent.budget, rounds))
+        return carrying(request, _longer(spent.budget, rounds))
     _check_kept(first, asked, KEPT[2:])
     if asked.epsilon is None:
         raise PrivacyError(
@@ -65,7 +65,7 @@ def continued(spent: Spent, asked: Privacy | None, rounds: int) -> ContinuedPriv
             f"The first run promised epsilon = {first.epsilon:g} and may have spent it; {asked.epsilon:g} cannot be "
             "promised any more."
         )
-    return _carrying(asked, _larger(spent, asked, rounds))
+    return carrying(asked, _larger(spent, asked, rounds))
 
 
 def _check_kept(first: Privacy, asked: Privacy, names: tuple[str, ...]) -> None:
@@ -77,7 +77,8 @@ def _check_kept(first: Privacy, asked: Privacy, names: tuple[str, ...]) -> None:
             )
 
 
-def _carrying(request: Privacy, budget: Budget) -> ContinuedPrivacy:
+def carrying(request: Privacy, budget: Budget) -> ContinuedPrivacy:
+    """The request with a budget that was made elsewhere."""
     plain = {field.name: getattr(request, field.name) for field in fields(Privacy)}
     return ContinuedPrivacy(**plain, carried=budget)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from pgfl import __version__
 from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Bools, Ints
-from pgfl.errors import ResultError
+from pgfl.errors import MissingExtra, ResultError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
 from pgfl.privacy.card import PrivacyCard
@@ -253,7 +253,7 @@ class Result:
         unprotected = self.private and any(name in self.metrics for name in MEASURES)
         inherited = [INHERITED.format(_listed(names))] if (names := self.inherited) else []
         learned = [] if self.weights is None else [f"Who learned from whom: {sentence(self.weights, self.cluster_ids)}"]
-        found = [] if self.clusters is None else [clusters_sentence(self.clusters)]
+        found = [] if self.clusters is None else [clusters_sentence(self.clusters, self.terms)]
         return [
             *simpler,
             *found,
@@ -382,9 +382,11 @@ class Result:
         return polars.DataFrame(self.history)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the history as a data frame of pandas, which must be installed."""
-        import pandas
-
+        """Return the history as a data frame of pandas; raises `MissingExtra` where that is not installed."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtra("A pandas data frame needs pandas; install it with pip install pandas.") from None
         return pandas.DataFrame(self.history)
 
     def summary(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from pgfl.metrics import MEASURES, check_wanted
 from pgfl.objectives import Objective, Ridge
 from pgfl.privacy.card import PrivacyCard
 from pgfl.privacy.carried import Statement
+from pgfl.privacy.discovery import rest_of
 from pgfl.privacy.request import Privacy
 from pgfl.results.evidence import Evidence, weigh
 from pgfl.results.measures import ClientFigures, Measured, over_runs
@@ -177,6 +178,7 @@ def _advice(value: object, wanted: type) -> str:
 Progress = Callable[[int, int, dict[str, Any]], None]
 FederationOfRun = Callable[[int], Federation]
 OwnersOfRun = Callable[[int], Ints | None]
+OTHER_SEEDS = 1 << 62  # the common model of cluster discovery draws from streams of its own
 BATCH_ELEMENTS = 2**18  # elements of features that are run together: more do not stay in cache
 BETWEEN_REPORTS = 0.1  # seconds
 PROGRESS = ("nmsd", *MEASURES.built_in)
@@ -314,6 +316,8 @@ def train_runs(
         checkpoints = None
         found = _found(first, algorithm, objectives, options) if start is None else found_before(first, start)
         first = found.federation
+        if options.privacy is not None and start is None:
+            options = replace(options, privacy=rest_of(options.privacy, found.table["rho"], options.rounds))
     known = None if earlier is None else earlier.rho
     algorithm = communicator.collective(lambda: with_count(algorithm, first, communicator))
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
@@ -342,6 +346,8 @@ def train_runs(
         simulator.observers = [simulator.monitor, simulator.recorder, *([path] if path else []), *watching]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
+        elif found is not None:
+            found.charge(simulator)
         with checkpoints.running() if checkpoints else nullcontext():
             resumed = resume and checkpoints is not None and checkpoints.restore(simulator)
             if earlier is not None:
@@ -357,7 +363,7 @@ def train_runs(
         trained.add(simulator, folder)
     result = trained.result(time.perf_counter() - began)
     result.digests = digests
-    result.clusters = None if found is None else found.table
+    result = result if found is None else found.counted(result)
     if communicator.first:
         result.fits, result.fits_note = _fits(result, first, algorithm, objectives, options, communicator, path)
         if first.encoding is not None and options.metrics and options.privacy is None and not communicator.launched:
@@ -369,12 +375,13 @@ def train_runs(
 def _found(first: Federation, algorithm: Algorithm, objectives: Objectives, options: TrainingOptions) -> Discovery:
     """Return the clusters that are found at a model for all clients."""
 
-    def common_model(everyone: Federation) -> AnyArray:
-        plain = replace(options, discover=False, metrics=(), stop="converged", record_every=options.rounds)
-        return train_runs(lambda run: everyone, algorithm, objectives, plain).cluster(everyone.cluster_ids[0])
+    def training(everyone: Federation, privacy: Privacy | None, observers: Sequence[Observer]) -> Result:
+        plain = replace(options, privacy=privacy, metrics=(), record_every=options.rounds, discover=False)
+        plain = replace(plain, seed=options.seed ^ OTHER_SEEDS, stop="never" if privacy else "converged")
+        return train_runs(lambda run: everyone, algorithm, objectives, plain, observers=observers)
 
     assert isinstance(objectives, Objective)
-    return discover_clusters(first, objectives, options.seed, common_model)
+    return discover_clusters(first, objectives, options, training)
 
 
 def _first_federation(federation_of: FederationOfRun, objectives: Objectives, options: TrainingOptions) -> Federation:

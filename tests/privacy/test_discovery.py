@@ -1,0 +1,187 @@
+"""Private cluster discovery: releases are noised and charged, one record moves nothing else, the budget holds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pgfl import PGFL, Huber, Logistic, Privacy, Ridge, Softmax, synthetic_regression, train
+from pgfl.errors import ConfigError, PrivacyError
+from pgfl.metrics import adjusted_rand_index
+from pgfl.objectives import Objective
+from pgfl.privacy import accounting
+from pgfl.privacy.discovery import DiscoveryBudget, sketch_sensitivity
+from pgfl.privacy.mechanism import Account
+from pgfl.privacy.noise import SeededNoise
+from pgfl.simulate.discovery import Sketches
+
+HUBER, STEPS = Huber(0.001, kappa=1.0), PGFL(0.6, client="gradient")
+EIGHT = Privacy(epsilon=8.0, zeta=0.95, max_releases=40, index="release", x_norm=1.0)
+
+
+def hidden(seed, clusters=3, **changes):
+    shape = {"servers": 4, "clients_per_server": 12, "dimension": 10, "samples": (150, 200), "gamma": 0.5}
+    return synthetic_regression(clusters=clusters, seed=seed, observation_noise=0.7, x_norm=1.0, **shape | changes)
+
+
+def found(federation, privacy=EIGHT, **changes):
+    options = {"rounds": 40, "discover": True, "engine": "numpy", "metrics": ["nmsd"], "privacy": privacy}
+    return train(federation, STEPS, HUBER, **options | changes)
+
+
+class Recorded:
+    """What was released, clean and with noise, in the order of the releases; `forced` makes another world repeat it."""
+
+    def __init__(self, monkeypatch, forced=None):
+        self.clean, self.sigma, self.released = [], [], []
+        own = SeededNoise.release
+
+        def release(source, models, sigma, clients, round):
+            noised = own(source, models, sigma, clients, round) if forced is None else forced[len(self.released)]
+            self.clean.append(np.array(models))
+            self.sigma.append(np.array(sigma))
+            self.released.append(noised)
+            return noised
+
+        monkeypatch.setattr(SeededNoise, "release", release)
+
+
+@pytest.mark.parametrize("seed", [6303])
+def test_one_record_changes_nothing_but_releases_and_those_by_what_is_charged(monkeypatch, seed):
+    """Two worlds that differ in one record, with the same releases: all else is the same, and every release of that
+    client moves by no more than its charge pays for.
+    """
+    federation, rng = hidden(seed, clients_per_server=6), np.random.default_rng(seed)
+    client = int(rng.integers(federation.size))
+    row = int(federation.offsets[client])
+    targets = federation.targets.copy()
+    targets[row] = -100.0 * np.sign(targets[row])
+    other = federation.replace(targets=targets, generated=True)
+    first = Recorded(monkeypatch)
+    one = found(federation)
+    second = Recorded(monkeypatch, first.released)
+    two = found(other)
+    assert len(first.released) == len(second.released) == 40 + 3 + 40
+    for name, values in one.clusters.items():
+        assert (two.clusters[name] == values).all()
+    assert (one.privacy[0]["rho"] == two.privacy[0]["rho"]).all()
+    lost = 0.0
+    for number, (here, there, sigma) in enumerate(zip(first.clean, second.clean, first.sigma, strict=True)):
+        sketch = 40 <= number < 43
+        moved = np.linalg.norm(here - there, axis=1)
+        changed = np.flatnonzero(moved)
+        assert changed.tolist() == [client] if sketch else len(changed) <= 1  # nobody else's knows of the record
+        lost += float((moved[changed] ** 2 / (2.0 * sigma[changed] ** 2)).sum())
+    assert 0.0 < lost <= one.privacy[0]["rho"][client]
+
+
+class Attained:
+    """A source of noise that remembers what it was asked to hide."""
+
+    label = "none"
+
+    def widen(self, sensitivity):
+        return np.asarray(sensitivity)
+
+    def check(self, sigma):
+        pass
+
+    def release(self, models, sigma, clients, round):
+        self.clean, self.sigma = np.array(models), np.array(sigma)
+        return self.clean
+
+
+@pytest.mark.parametrize("objective", [HUBER, Logistic(), Ridge(w_norm=2.0), Softmax(classes=3)], ids=lambda o: o.kind)
+def test_no_replaced_record_moves_a_sketch_further_than_delta(objective: Objective):
+    """Records, models and directions at random and at the worst; Δ is attained by records that are opposed."""
+    rng, largest = np.random.default_rng(6310), 0.0
+    labels = {"logistic": lambda size: rng.integers(0, 2, size), "softmax": lambda size: rng.integers(0, 3, size)}
+    for _ in range(120):
+        count = int(rng.integers(1, 5))
+        made = hidden(6310, servers=1, clients_per_server=1, clusters=1, dimension=6, samples=count, graph="none")
+        targets = labels.get(objective.kind, lambda size: rng.choice([-50.0, -1.0, 0.0, 1.0, 50.0], size))
+        rows = rng.standard_normal((2, count, 6)) * 10.0 ** rng.uniform(-2, 2, (2, count, 1))
+        rows /= np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), 1.0)
+        if rng.random() < 0.5:
+            rows[1, 0] = -rows[0, 0]
+        rows[1, 1:], y = rows[0, 1:], targets((2, count)).astype(float)
+        y[1, 1:] = y[0, 1:]
+        length = objective.model_length(6)
+        model = rng.standard_normal(length) * 10.0 ** rng.uniform(-2, 3)
+        along = np.linalg.qr(rng.standard_normal((length, 4)))[0].T
+        clip, phi = 10.0 ** rng.uniform(-3, 0), 0.02
+        seen = []
+        for features, own in zip(rows, y, strict=True):
+            source, account = Attained(), Account.empty(1)
+            sketches = Sketches(made.replace(features=features, targets=own), objective, model, 1.0, account, source)
+            sketches._clip = clip
+            sketches.release(along, phi)
+            assert account.rho[0] == phi and account.releases[0] == 1
+            seen.append(source)
+        moved = float(np.linalg.norm(seen[0].clean - seen[1].clean))
+        delta = float(sketch_sensitivity(clip, [count])[0])
+        assert moved <= delta
+        assert seen[0].sigma[0] == pytest.approx(delta / np.sqrt(2.0 * phi))
+        largest = max(largest, moved / delta)
+    assert largest > 0.99
+
+
+@pytest.mark.parametrize(("trust", "more"), [("local", {}), ("masked", {"contributors": 1, "colluders": 0})])
+def test_the_budget_holds_with_what_finding_cost(trust, more):
+    result = found(hidden(6320), replace(EIGHT, trust=trust, **more))
+    account, cost = result.privacy[0], result.clusters
+    total = accounting.exact_rho(8.0, 1e-5)
+    assert account["rho"].max() > 0.99 * total  # masked, a client with many records pays for less than its pair's noise
+    assert (account["epsilon"] <= 8.0).all()
+    assert (account["releases"] == 40 + 3 + 40).all()
+    assert result.privacy_card.epsilon == account["epsilon"].max()
+    assert result.privacy_card.headline.endswith("83 of 83 releases")
+    budget = DiscoveryBudget.of(EIGHT, hidden(6320).counts, 10)
+    assert cost["rho"] == pytest.approx(budget.model + 3 * budget.sketch, rel=1e-6)
+    assert (cost["releases"] == 40 + 3).all()
+    assert "finding them cost ε = " in result.notes[0] and "of 8" in result.notes[0]
+
+
+@pytest.mark.proof
+def test_hidden_clusters_are_found_within_the_budget():
+    agreement = []
+    for seed in range(6333, 6336):
+        federation = hidden(seed, clients_per_server=20, gamma=0.8)
+        result = found(federation, rounds=80, privacy=replace(EIGHT, max_releases=80, zeta=0.97))
+        agreement.append(adjusted_rand_index(result.clusters["cluster"], federation.client_cluster))
+    assert np.mean(agreement) > 0.9, agreement
+
+
+@pytest.mark.parametrize("seed", range(6340, 6342))
+def test_one_cluster_is_never_split_and_the_answer_says_what_it_means(seed):
+    result = found(hidden(seed, clusters=1))
+    assert result.cluster_ids == ("all",)
+    assert "which does not show that there is none; looking cost ε = " in result.notes[0]
+
+
+def test_where_nothing_could_be_seen_nothing_is_spent():
+    result = found(hidden(6350, samples=(2, 9)))
+    assert (result.clusters["rho"] == 0.0).all() and (result.privacy[0]["releases"] == 40).all()
+    assert "nothing was spent on looking" in result.notes[0]
+
+
+def test_a_continued_run_keeps_clusters_and_account():
+    federation = hidden(6360)
+    first = found(federation)
+    later = found(federation, start=first, privacy=replace(EIGHT, epsilon=10.0, max_releases=80))
+    assert (later.clusters["cluster"] == first.clusters["cluster"]).all()
+    assert (later.privacy[0]["rho"] > first.privacy[0]["rho"]).all()
+    assert (later.privacy[0]["epsilon"] <= 10.0).all()
+    assert (later.privacy[0]["releases"] == 40 + 3 + 80).all()
+
+
+def test_float_safe_noise_is_drawn_for_records_of_ones_own():
+    result = found(hidden(6370, clients_per_server=3, samples=200), replace(EIGHT, noise="secure"))
+    assert result.noise == "secure" and result.clusters["releases"].tolist() == [43] * 12
+
+
+def test_what_has_no_budget_or_no_gradient_steps_is_refused():
+    with pytest.raises(PrivacyError, match="takes its part of a budget"):
+        found(hidden(6380), Privacy(phi0=1e-3, x_norm=1.0))
+    with pytest.raises(ConfigError, match="gradient steps"):
+        train(hidden(6380), PGFL(), HUBER, privacy=EIGHT, rounds=40, discover=True)
