@@ -31,7 +31,7 @@ DISTRIBUTION_OF = {"Crypto": "pycryptodome", "sklearn": "scikit-learn", "tomli_w
 """The name to import → the name to install, where they differ."""
 
 NEVER_REQUIRED = {"IPython", "pandas"}
-"""Imported only in a process that has imported it already: a notebook's."""
+"""Imported only in a process that has imported it already (a notebook's), or for users who ask for it by name."""
 
 
 def extra_of(module):
