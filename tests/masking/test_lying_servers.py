@@ -404,6 +404,11 @@ def test_complaints_of_liars_cost_no_more_honest_clients_than_there_are_liars(da
     assert not any(one not in out and other not in out for one in unopened for other in unopened[one])
 
 
+def test_two_liars_who_share_their_victims_do_not_cost_three_of_them():
+    """Whoever is party to the most complaints is not always a liar: here it is an honest client."""
+    assert disputed({"c02": {"c00", "c01"}, "c03": {"c00"}, "c04": {"c01"}}) == {"c00", "c01"}
+
+
 # What was agreed ------------------------------------------------------------------------------------------------------
 
 LIES = {

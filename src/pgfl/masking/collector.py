@@ -8,7 +8,6 @@ spoilt by somebody, and is dropped.
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -96,19 +95,27 @@ def disputed(unopened: Mapping[str, Collection[str]]) -> set[str]:
     """Whom to leave out so that nobody is left who could not open the shares of somebody else who is left.
 
     `unopened` names, for each who complains, those whose shares it could not open. Who lies cannot be told, but a liar
-    is party to every complaint, and honest clients have none about each other. So whoever is party to the most goes
-    first: a liar who complains about two clients, or gives two of them bad shares, is alone to go. If there is one
-    complaint, the one who made it goes.
+    is party to every complaint, and honest clients have none about each other. So of complaints that share no party,
+    each has a liar: leaving out both parties of such complaints, until none is left, costs no more honest clients than
+    there are liars. Whoever need not go after all, because all opponents go, stays: first those with fewest complaints.
+    A liar who complains about two clients, or gives two of them bad shares, is alone to go. If there is one complaint,
+    the one who made it goes.
 
     >>> sorted(disputed({"a": ["mallory"], "b": ["mallory"], "mallory": ["c"]})), disputed({"a": ["b"]})
     (['mallory'], {'a'})
     """
+    complaints = sorted((one, other) for one, others in unopened.items() for other in others)
+    opponents: dict[str, set[str]] = {}
+    for one, other in complaints:
+        opponents.setdefault(one, set()).add(other)
+        opponents.setdefault(other, set()).add(one)
     left_out: set[str] = set()
-    complaints = {(one, other) for one, others in unopened.items() for other in others}
-    while complaints:
-        parties = Counter(name for complaint in sorted(complaints) for name in complaint)
-        left_out.add(parties.most_common(1)[0][0])  # of equals the first, who complains
-        complaints = {each for each in complaints if left_out.isdisjoint(each)}
+    for complaint in sorted(complaints, key=lambda parties: -sum(len(opponents[name]) for name in parties)):
+        if left_out.isdisjoint(complaint):
+            left_out.update(complaint)
+    for name in sorted(left_out, key=lambda name: (len(opponents[name]), bool(unopened.get(name)), name)):
+        if opponents[name] <= left_out:
+            left_out.remove(name)
     return left_out
 
 
