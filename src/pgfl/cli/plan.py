@@ -113,7 +113,7 @@ def show(found: Plan, out: Path | None, explain: bool = False) -> None:
         for choice in found.choices:
             reasons.add_row(choice.key, _value(choice.value), choice.reason)
         console.print(reasons)
-    if not explain:
+    else:
         kappa = "" if chosen.kappa is None else f", kappa {chosen.kappa:.3g}"
         fall = "" if chosen.tau_decay == 1.0 else f" × {chosen.tau_decay:.4g}ⁿ"
         console.print(

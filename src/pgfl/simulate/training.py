@@ -307,10 +307,10 @@ def train_runs(
         digests = _digests(first, options.privacy, earlier)
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
+    algorithm = communicator.collective(lambda: with_count(algorithm, first, communicator))
     found = None
     if options.discover:
-        counted = communicator.collective(lambda: with_count(algorithm, first, communicator))
-        communicator.collective(lambda: check_discovery(counted, objectives, options, communicator))
+        communicator.collective(lambda: check_discovery(algorithm, objectives, options, communicator))
         if resume:
             raise UsageError("A run that finds clusters keeps no checkpoints; start it again in another folder.")
         checkpoints = None
@@ -319,7 +319,6 @@ def train_runs(
         if options.privacy is not None and start is None:
             options = replace(options, privacy=rest_of(options.privacy, found.table["rho"], options.rounds))
     known = None if earlier is None else earlier.rho
-    algorithm = communicator.collective(lambda: with_count(algorithm, first, communicator))
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     algorithm = communicator.collective(lambda: with_curvature(algorithm, objectives, first, options, communicator))
     notices: list[str] = []
