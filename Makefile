@@ -46,10 +46,9 @@ quick: install
 	$(BIN)/python -m pytest -n 2 -m quick tests
 
 test: install
-	@$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
 
-proofs: install  # slow tests: the documentation site, whole networks, planted bugs, the wheel
+proofs: install  # slow tests: pages in a browser, the documentation site, whole networks, planted bugs, the wheel
 	@$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m proof tests
 

@@ -1,6 +1,6 @@
 """A real browser for tests: Debian's Chromium, or whichever Chromium or Chrome is found.
 
-`python -m tests.browser` installs one where none is found and that is possible; `make test` does so first.
+`python -m tests.browser` installs one where none is found and that is possible; `make proofs` does so first.
 """
 
 import os
@@ -17,7 +17,7 @@ MAC = (
 )
 ADVICE = (
     "The tests of the studio need a Chromium or Chrome, and none was found. Install one (Debian: sudo apt-get install "
-    "chromium; macOS: brew install --cask chromium), or name one with PGFL_CHROMIUM; `make quick` needs none."
+    "chromium; macOS: brew install --cask chromium), or name one with PGFL_CHROMIUM; `make test` needs none."
 )
 NAMED = "PGFL_CHROMIUM names {}, which does not exist."
 

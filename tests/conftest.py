@@ -120,7 +120,6 @@ QUICK = {
 LONGEST = (
     "test_site.py",
     "mpi/test_jobs.py",
-    "algorithms/test_array_libraries.py",
     "mpi/test_same_bits.py",
     "planning/test_tables.py",
     "audit/test_audit.py",
@@ -135,8 +134,8 @@ LONGEST = (
 """Files that take longest, in this order: they run first, or one process would be left alone with them at the end."""
 
 
-JAX = ("simulate/test_engines.py", "algorithms/test_array_libraries.py")
-"""Files whose tests of JAX run in `make test`: it compiles every shape anew, so elsewhere its cases are proofs."""
+BROWSER = {"chromium", "context", "page"}
+"""Fixtures that need a browser: their tests wait for pages more than they compute, so they are proofs."""
 
 
 PICTURED = ("results/", "privacy/", "cli/test_run.py", "test_found_once.py")
@@ -161,7 +160,7 @@ def pytest_collection_modifyitems(items):
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(_name(item.path), len(order)))
     for item in items:
-        if _is_compiled_anew(item):
+        if _is_compiled_anew(item) or BROWSER & set(item.fixturenames):
             item.add_marker(pytest.mark.proof)
         slow = getattr(item, "originalname", None) in QUICK.get(_name(item.path), ())
         if _name(item.path) in QUICK and not slow and not item.get_closest_marker("proof"):
@@ -187,8 +186,8 @@ def _is_compiled_anew(item):
     """Whether a case is one that takes seconds to compile: of JAX, or of kernels in single precision."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
     names = {value if isinstance(value, str) else getattr(value, "__name__", None) for value in values}
-    name = _name(item.path) or ""
-    return ("jax" in names and name not in JAX) or ("float32" in names and name.startswith("simulate/compiled/"))
+    in_kernels = (_name(item.path) or "").startswith("simulate/compiled/")
+    return "jax" in names or ("float32" in names and in_kernels)
 
 
 def _name(path):

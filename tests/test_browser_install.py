@@ -1,4 +1,4 @@
-"""`make test` brings a browser where it can, and says what to do where it cannot."""
+"""`make proofs` brings a browser where it can, and says what to do where it cannot."""
 
 import os
 import subprocess

@@ -459,6 +459,7 @@ def test_server_primal_diverges_as_printed_and_settles_when_corrected(rho):
     assert oracle.distance_to_optimum(printed, run(printed, 300)[300].servers) > 1000
 
 
+@pytest.mark.proof
 def test_the_corrected_server_primal_settles_where_every_server_counts_alike():
     """Its fixed point is a consensus with Σ_s mean_k ∇f_k = 0: servers, not clients, have equal weight."""
     problem = random_problem(43, "huber", "many-rows", tau=no_tau, rho=1.0, algorithm="pgfl-onestep")

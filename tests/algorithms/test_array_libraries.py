@@ -18,7 +18,6 @@ KINDS, ALGORITHMS = ("ridge", "huber", "logistic"), ("pgfl", "pgfl-exact", "pgfl
 EVERY_PAIR = list(itertools.product(KINDS, ALGORITHMS))
 # JAX compiles each pair for seconds: every solver, every server rule and every gradient once; `CASES` train more pairs.
 COMPILED_PAIRS = [*zip(KINDS, ALGORITHMS[:3], strict=True), *((kind, "fedavg") for kind in KINDS)]
-FEW = [("ridge", "pgfl"), ("huber", "fedavg")]  # in `make test`
 ROUNDS, COMPILED_ROUNDS = 5, 2  # each has another number of clients, which JAX compiles anew
 
 
@@ -26,14 +25,14 @@ ROUNDS, COMPILED_ROUNDS = 5, 2  # each has another number of clients, which JAX 
     ("kind", "algorithm", "library"),
     [
         *((*pair, "array-api-strict") for pair in EVERY_PAIR),
-        *(pytest.param(*pair, "jax", marks=[] if pair in FEW else pytest.mark.proof) for pair in COMPILED_PAIRS),
+        *((*pair, "jax") for pair in COMPILED_PAIRS),
     ],
 )
 def test_libraries_agree(kind, algorithm, library):
     assert_libraries_agree(library, random_case(0, kind, "ordinary", "half", True, algorithm=algorithm))
 
 
-@pytest.mark.parametrize("library", ["array-api-strict", pytest.param("jax", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("library", ["array-api-strict", "jax"])
 @pytest.mark.parametrize(("algorithm", "kind"), [("pgfl", "ball"), ("pgfl-exact", "huber"), ("pgfl-onestep", "mixed")])
 def test_libraries_agree_on_linearised_steps(library, algorithm, kind):
     case = random_case(0, kind, "ordinary", "half", True, algorithm=algorithm, client="gradient")
@@ -69,6 +68,7 @@ CASES = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "case",
     [name if name in ("private", "linearised") else pytest.param(name, marks=pytest.mark.proof) for name in CASES],
@@ -86,6 +86,7 @@ def test_training_agrees_under_jax(case):
         np.testing.assert_allclose(both[1].history[name], values, atol=1e-8)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("client", [pytest.param("admm", marks=pytest.mark.proof), "gradient"])
 def test_rounds_are_compiled_once_under_jax(client):
     pgfl_jax.namespace()

@@ -48,7 +48,7 @@ def study(tmp_path):
     return write
 
 
-SLOW = ("million-clients",)
+SLOW = ("exact", "million-clients", "private-hinge-mnist")
 
 
 @pytest.mark.parametrize(

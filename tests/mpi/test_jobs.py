@@ -66,6 +66,7 @@ def killed(tmp_path_factory):
     return out, finish(job)
 
 
+@pytest.mark.proof
 def test_a_killed_rank_ends_the_run_with_a_sentence(killed):
     out, done = killed
     assert done.returncode != 0
@@ -75,6 +76,7 @@ def test_a_killed_rank_ends_the_run_with_a_sentence(killed):
     assert not (out / SUMMARY).exists()
 
 
+@pytest.mark.proof
 def test_an_interrupt_says_how_to_go_on(tmp_path):
     path, out = written(tmp_path, "private", **LONG), tmp_path / "out"
     job = waiting(2, tmp_path, path, out)
@@ -101,6 +103,7 @@ def test_a_killed_run_goes_on_with_another_number_of_ranks_as_if_nothing_had_hap
     assert not (out / "simulation_only/checkpoint").exists()
 
 
+@pytest.mark.proof
 def test_a_checkpoint_that_lacks_a_rank_or_is_damaged_is_not_used(killed, tmp_path):
     out = shutil.copytree(killed[0], tmp_path / "out")
     (part,) = out.glob("simulation_only/checkpoint/run-0/round-*/rank-1-of-3.npz")
@@ -168,6 +171,7 @@ def test_any_engine_runs_on_ranks_as_in_one_process(engine, tmp_path):
     assert_same_folder(alone, tmp_path / "out")
 
 
+@pytest.mark.proof
 def test_a_run_of_ranks_does_not_silently_start_again_without_them(killed, tmp_path):
     out = shutil.copytree(killed[0], tmp_path / "out")
     done = finish(start(*PGFL, "run", "--engine", "numpy", "--resume", "--out", out))
@@ -175,6 +179,7 @@ def test_a_run_of_ranks_does_not_silently_start_again_without_them(killed, tmp_p
     assert "was written by several ranks; go on with mpiexec" in sentences(done)[0]
 
 
+@pytest.mark.proof
 def test_a_run_of_one_process_does_not_silently_start_again_on_ranks(tmp_path):
     path, out = written(tmp_path, "ridge"), tmp_path / "out"
     (out / "checkpoint").mkdir(parents=True)

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+from pgfl.network import doctor
 from pgfl.network.doctor import _shown, examine_client, examine_site
 from pgfl.network.protocol import identity
 from pgfl.network.protocol import identity as pinned_tls
@@ -58,9 +59,10 @@ def test_a_site_out_of_order(site):
     assert any("is damaged" in say for say in advice(examine_site(settings)).values())
 
 
-def test_a_client_in_order_but_for_its_site(tmp_path):
+def test_a_client_in_order_but_for_its_site(tmp_path, monkeypatch):
     from pgfl.network.client.settings import load_client
 
+    monkeypatch.setattr(doctor, "_REPLY_SECONDS", 0.05)
     path = client_folder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         text = path.read_text().replace("127.0.0.1:1", f"127.0.0.1:{listening.getsockname()[1]}")

@@ -10,6 +10,8 @@ import time
 from itertools import pairwise
 from types import SimpleNamespace
 
+import pytest
+
 from pgfl.demo import demo_federation, demo_training, largest_difference
 from pgfl.network.local import LocalNetwork
 from pgfl.network.protocol import identity
@@ -46,6 +48,7 @@ async def until(condition, seconds=240.0):
     raise AssertionError("waited in vain")
 
 
+@pytest.mark.proof
 def test_a_site_linked_while_training_runs_catches_up_and_takes_part(tmp_path):
     """At first even at a wrong address: linking again sets it right, in the running site."""
     federation = demo_federation(3, 1, "huber", seed=1)

@@ -99,6 +99,7 @@ def accounts_are_right(network):
                 assert known[client].releases <= len(rounds)
 
 
+@pytest.mark.proof
 def test_a_client_killed_in_a_round_is_missed_and_welcomed_back(network):
     victim = network.clients_of(NORTH)[0]
     before = network.round_of(NORTH)
@@ -132,6 +133,7 @@ def test_a_neighbour_cut_off_is_missed_and_the_parts_grow_together(network):
     accounts_are_right(network)
 
 
+@pytest.mark.proof
 def test_a_site_killed_goes_on_from_its_last_round(network):
     network.kill(NORTH)
     before = len(network.log(NORTH))
@@ -163,6 +165,7 @@ def test_a_site_that_is_stopped_keeps_its_clients(network):
     assert not set(waiting) & set(network.ended())
 
 
+@pytest.mark.proof
 def test_a_client_admitted_while_training_runs_takes_part(network):
     """And before that, as a stranger, it is refused, with the fingerprint of its key in the log."""
     home, name = network.home("newcomer"), "newcomer"

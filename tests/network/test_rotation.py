@@ -25,6 +25,7 @@ def certificate(network, site):
     return SiteCertificate.read(network.home(site) / identity.SITE_CERTIFICATE)
 
 
+@pytest.mark.proof
 def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
     network = network_of(tmp_path, sites=2, quorum={})
     here, there = network.federation.server_ids

@@ -66,7 +66,7 @@ def test_a_search_finds_no_gradient_beyond_the_bounds_and_some_close_to_them(cla
     """√2·B for one record, 2√2·B for two at the same W; rows nearly alike under a huge W come near both."""
     objective, rng = Softmax(classes=classes), np.random.default_rng(classes)
     longest = furthest = 0.0
-    for scale in 10.0 ** rng.uniform(-1, 6, 4000):
+    for scale in 10.0 ** rng.uniform(-1, 6, 2000):
         w = scale * rng.standard_normal(classes * 2)
         one = rng.standard_normal(2)
         other = one + 10.0 ** rng.uniform(-6, 0.5) * rng.standard_normal(2)

@@ -33,6 +33,7 @@ def expected(facts: Facts, settings: Settings, seed: int) -> float:
     return float(moments.errors(Point.candidates(Point.of(settings).at[None, :], facts, length))[0])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("epsilon", "trust"), [pytest.param(1.0, "local", marks=pytest.mark.proof), (1.0, "masked"), (4.0, "local")]
 )
@@ -82,6 +83,7 @@ def test_theory_measures_labels_by_normal_margins(share, known, mean, correlatio
     assert found.log_loss(None, one, one, np.ones(1))[0] < found.entropy
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("share", "epsilon"), [(0.5, 2.0), (0.06, 4.0)])
 def test_theory_expects_the_auc_that_trainings_reach(share, epsilon):
     """Frequent and rare labels; trainings on some twins, theory on the same ones."""

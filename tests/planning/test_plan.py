@@ -114,6 +114,7 @@ def planned():
     return plan(SMALL)
 
 
+@pytest.mark.proof
 def test_what_is_predicted_is_what_runs_on_other_federations_achieve(planned):
     """Data that the twin does not know: another generator's seed and noise; on average the plan is right to 1.5 dB."""
     settings, scale = planned.settings, np.sqrt(8 / 0.8)
@@ -203,6 +204,7 @@ def test_trust_helps_where_many_clients_share_a_cluster():
     assert site < masked < local - 2.0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("trust", ["site", "masked"])
 def test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_achieve(trust):
     """With more columns than `SMALL` has, so that the length of a cluster's true model depends less on chance."""

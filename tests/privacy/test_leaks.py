@@ -238,7 +238,10 @@ def files_for_others(folder):
     }
 
 
-@pytest.mark.parametrize(("noise", "engine"), [("seeded", "numpy"), ("secure", "numpy"), ("secure", "numba")])
+@pytest.mark.parametrize(
+    ("noise", "engine"),
+    [("seeded", "numpy"), ("secure", "numpy"), pytest.param("secure", "numba", marks=pytest.mark.proof)],
+)
 def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, noise, engine):
     """Two runs with other labels, hence other clean models, but the same releases leave the same bytes."""
     for source in (SeededNoise, SecureNoise):

@@ -180,7 +180,7 @@ class Loop:
 @pytest.mark.parametrize("zeta", [1.0, 0.97])
 @pytest.mark.parametrize(
     "limit",
-    [{}, {"max_releases": 1}, {"max_releases": 90}, {"epsilon_cap": 2.0}, {"max_releases": 100, "epsilon_cap": 4.0}],
+    [{}, {"max_releases": 1}, {"max_releases": 36}, {"epsilon_cap": 2.0}, {"max_releases": 40, "epsilon_cap": 4.0}],
     ids=str,
 )
 @pytest.mark.parametrize("order", ["ascending", "any"])
@@ -188,8 +188,8 @@ class Loop:
 def test_accounts_are_those_of_a_loop_that_looks_at_every_client_in_every_round(index, zeta, limit, order, looked_at):
     """However seldom anybody looks at the plan's own account, which is brought up to date only then."""
     random, looks = np.random.default_rng(3), np.random.default_rng(4)
-    sensitivity, rounds = random.uniform(0.1, 1.0, 12), 150
-    budget = Budget.from_schedule(phi0=1e-3, zeta=zeta, rounds=rounds, delta=1e-5, index=index, **limit)
+    sensitivity, rounds = random.uniform(0.1, 1.0, 12), 60
+    budget = Budget.from_schedule(phi0=2.5e-3, zeta=zeta, rounds=rounds, delta=1e-5, index=index, **limit)
     plan, loop = Plan(sensitivity, budget), Loop(sensitivity, budget)
     often = random.uniform(0.05, 1.0, 12)
     often[0] = 1.0

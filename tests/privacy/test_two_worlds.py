@@ -26,7 +26,7 @@ from tests.privacy.two_worlds.tables import WIDE, Config, Table
 from tests.privacy.two_worlds.worlds import Harness
 
 SEQUENCES = int(os.environ.get("PGFL_TWO_WORLDS", "1200"))
-FEW = 150  # of them in `make test`; too few to reach every branch
+FEW = 60  # of them in `make test`; too few to reach every branch
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from tests.privacy.two_worlds.lying_site import CLIENTS, Group, LyingSite
 from tests.privacy.two_worlds.unmasking import Repeated
 
 SEQUENCES = int(os.environ.get("PGFL_TWO_WORLDS", "1200")) // 30
+FEW = 12  # of them in `make test`; too few to be hostile in every way
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 SCHEDULE = {"epsilon": None, "phi0": 0.05}
@@ -122,17 +123,18 @@ REQUIRED = (
 )  # fmt: skip
 
 
-def test_a_lying_site_and_its_colluder_open_no_sum_with_less_noise_than_is_charged():
+@pytest.mark.parametrize("sequences", [FEW, pytest.param(SEQUENCES, marks=pytest.mark.proof)])
+def test_a_lying_site_and_its_colluder_open_no_sum_with_less_noise_than_is_charged(sequences):
     said, wrong = Counter(), {}
-    for number in range(SEQUENCES):
+    for number in range(sequences):
         found, heard = findings(number)
         said += heard
         if found:
             wrong[number] = found
-    print(f"\n{SEQUENCES} sequences: {dict(said)}")
+    print(f"\n{sequences} sequences: {dict(said)}")
     assert not wrong
     rare = {str(name): said[name] for name in REQUIRED if said[name] < 2}
-    assert not rare, "the sequences were not hostile enough"
+    assert sequences == FEW or not rare, "the sequences were not hostile enough"
 
 
 # bugs that are planted on purpose -------------------------------------------------------------------------------------

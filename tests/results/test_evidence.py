@@ -108,7 +108,9 @@ def test_the_verdict_on_a_preset_agrees_with_its_figures(name):
     agrees(experiment.run(load_config(name, ["runs=1", "record_every=10"])))
 
 
-@pytest.mark.parametrize("name", ["diabetes", "fair", "breast_cancer"])
+@pytest.mark.parametrize(
+    "name", ["diabetes", *(pytest.param(n, marks=pytest.mark.proof) for n in ("fair", "breast_cancer"))]
+)
 def test_the_verdict_on_a_private_table_agrees_with_held_out_rows(name, tmp_path):
     made, objective = federation(name)
     objective = objective if isinstance(objective, Logistic) else Huber(kappa=1.0)

@@ -85,6 +85,7 @@ def rho_of(federation, algorithm, objective, privacy=None, rounds=300, communica
 # --- without privacy --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("scale", [standardised, scaled], ids=["standardised", "in [-1, 1]"])
 @pytest.mark.parametrize("name", ["diabetes", "breast cancer", pytest.param("fair", marks=pytest.mark.proof)])
 def test_real_tables_converge_in_the_default_rounds(name, scale):

@@ -38,6 +38,7 @@ def test_engines_and_devices_take_the_same_steps(engine):
         np.testing.assert_allclose(answer.model, 1.0 - share * gradient / 9.0, atol=1e-12)
 
 
+@pytest.mark.proof
 def test_every_record_counts_alike_where_nobody_has_more():
     """With exact mixing the fixed point is the least-squares fit of all records of a cluster together."""
     algorithm = ExactMixing(rho=8.0, client="gradient", full_records=20)

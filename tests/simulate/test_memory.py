@@ -66,6 +66,7 @@ def test_a_federation_that_is_too_large_is_refused_when_it_is_handed_over(monkey
         train(made, rounds=1)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_the_estimate_knows_what_kernels_keep_beside_the_rows(monkeypatch, dtype, zeros):

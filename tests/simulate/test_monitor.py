@@ -108,6 +108,7 @@ def test_ordinary_runs_are_not_taken_for_diverging():
             assert result.verdict.kind in ("converged", "not yet"), (algorithm, participants)
 
 
+@pytest.mark.proof
 def test_training_stops_once_it_has_converged():
     made, objective = federation("fair")
     whole = train(made, PGFL(rho=2.0), objective, rounds=400)

@@ -32,6 +32,7 @@ ROWS, VALUES = [[0.0], [1.0]], [0.0, 1.0]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # most fits here are short
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "estimator", [PGFLRegressor(rounds=20), PGFLClassifier(rounds=20)], ids=lambda e: type(e).__name__
 )

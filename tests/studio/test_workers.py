@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 OWNER = """
 from pgfl.studio.workers import Workers
 if __name__ == "__main__":
@@ -23,6 +25,7 @@ def _alive(process):
         return False
 
 
+@pytest.mark.proof
 def test_workers_do_not_outlive_an_owner_that_was_killed(tmp_path):
     script = tmp_path / "owner.py"
     script.write_text(OWNER)

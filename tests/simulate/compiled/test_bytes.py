@@ -58,6 +58,7 @@ def _products(x, forms, k, start, rows, values, moves, dimension, image, out):
     products.unpack_padded(vector, one, dimension, lanes, out, 0)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("dimension", [256, 259, 300, 784])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("rows", [1, 2, 5, 8])
@@ -138,6 +139,7 @@ def played(data, objective=None, engine="numba", client="admm", dtype=np.float64
     return simulator
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("objective", [Logistic(), Huber(), Ridge()], ids=lambda objective: objective.kind)
 @pytest.mark.parametrize("client", ["admm", "gradient"])
 @pytest.mark.parametrize("spoilt", [(), (0, 7, 23)], ids=["all", "some"])

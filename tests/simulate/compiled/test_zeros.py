@@ -26,6 +26,7 @@ def played(data, objective, engine, client="admm", dtype=np.float64):
     return simulator.run(10)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("dimension", [8, 23, 60, 64, 100])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("client", ["admm", "gradient"])
