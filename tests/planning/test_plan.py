@@ -135,6 +135,7 @@ def test_what_is_predicted_is_what_runs_on_other_federations_achieve(planned):
     assert np.mean(reached) == pytest.approx(planned.predicted.value, abs=1.5)
 
 
+@pytest.mark.proof
 def test_a_plan_says_what_more_privacy_and_more_data_would_do(planned):
     curve = list(planned.by_epsilon.values())
     assert curve[0] > curve[1] > curve[-1] >= planned.limit

@@ -103,6 +103,7 @@ def test_threads_that_make_no_sense_are_one_sentence(threads):
         train(made, PGFL(), rounds=1, threads=threads)
 
 
+@pytest.mark.proof
 def test_the_estimate_covers_what_a_run_takes():
     done = subprocess.run([sys.executable, "-c", MEASURE], check=True, capture_output=True, text=True)
     peak, estimate = map(int, done.stdout.split())

@@ -153,6 +153,7 @@ def test_rounds_on_bytes_are_those_of_numpy(objective, client, spoilt, dimension
         np.testing.assert_allclose(getattr(found.state, name), getattr(expected.state, name), rtol=0, atol=1e-12)
 
 
+@pytest.mark.proof
 def test_digits_are_bytes():
     data = mnist_federation("pairs", servers=4, clients_per_server=3, seed=1)
     found, expected = (played([data], engine=engine) for engine in ("numba", "numpy"))

@@ -41,6 +41,7 @@ def test_leaving_out_zeros_changes_no_bit(monkeypatch, dimension, dtype, client)
         np.testing.assert_array_equal(getattr(kept, name), getattr(whole, name))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("objective", [Logistic(), Huber()], ids=["logistic", "huber"])
 def test_rounds_without_zeros_are_those_of_numpy(objective):
     data = federation(60)
