@@ -96,12 +96,8 @@ def test_the_registry_is_the_papers() -> None:
     assert list(ITEMS) == list(CLAIMS)
 
 
-QUICK = ("beyond",)  # the others are proofs
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.proof) for name in ITEMS]
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ITEMS)
 def test_an_item_leaves_its_files_and_claims(name, tmp_path) -> None:
     found = outcome(ITEMS[name])
     expected = {f"{name}.{key}" for key in CLAIMS[name]} | {f"lemma1.{key}" for key in LEMMA if name == "theorem3"}

@@ -28,6 +28,7 @@ DIFFERENCE = 1e-4  # how far a typical margin moves for a difference of gradient
 RANK = 1e-9  # eigenvalues below this part of the largest count as 0
 STEPS, NEAR = 25, 0.02  # the most steps of Newton's method; the last one, in standard errors
 TOO_LARGE = "Standard errors were left out: the table has too many rows and features to compute them in passing."
+SEARCHED = "Standard errors take the clusters as given: that they were found from the same records is not part of them."
 SEVERAL_PROCESSES = "Standard errors were left out: the records are spread over several processes."
 NOT_FOUND = "Standard errors are missing where records do not determine a coefficient."
 

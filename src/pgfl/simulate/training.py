@@ -44,7 +44,7 @@ from pgfl.simulate.curvature import with_curvature
 from pgfl.simulate.discovery import Discovery, check_discovery, found_before
 from pgfl.simulate.discovery import discover as discover_clusters
 from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
-from pgfl.simulate.inference import SEVERAL_PROCESSES, fits
+from pgfl.simulate.inference import SEARCHED, SEVERAL_PROCESSES, fits
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions, as_metrics
@@ -407,9 +407,12 @@ def _fits(
         return None, SEVERAL_PROCESSES
     model = Model.of(result)
     if options.privacy is not None:
-        return private_fits(path, model, options.privacy.bounded(first, options.dtype), objectives)
-    rules = algorithm.client_rule, algorithm.server_rule
-    return fits(model, first, objectives, rules[0].full_records, rules[1].personalised)
+        table, note = private_fits(path, model, options.privacy.bounded(first, options.dtype), objectives)
+    else:
+        rules = algorithm.client_rule, algorithm.server_rule
+        table, note = fits(model, first, objectives, rules[0].full_records, rules[1].personalised)
+    searched = table is not None and options.discover
+    return table, " ".join(filter(None, (note, SEARCHED if searched else "")))
 
 
 def _digests(first: Federation, privacy: Privacy, earlier: Continuation | None) -> RecordDigests | None:

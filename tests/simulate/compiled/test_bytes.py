@@ -161,6 +161,7 @@ def test_digits_are_bytes():
     np.testing.assert_allclose(found.state.model, expected.state.model, rtol=0, atol=1e-12)
 
 
+@pytest.mark.proof
 def test_private_rounds_on_bytes_charge_and_release_as_those_of_numpy():
     privacy, data = Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99, noise="seeded"), federation(spoilt=(7,))
     numba, numpy = (
