@@ -403,9 +403,10 @@ def test_what_the_other_end_said_last_is_read_even_if_a_write_fails_first(site, 
             await loop.create_connection(lambda: connection, *listening.getsockname())
             raw, _ = await loop.sock_accept(listening)
             with raw:
-                while said.connection is None:
+                while not (hello := refusing.outgoing()):
                     refusing.receive(await loop.sock_recv(raw, 1 << 16))
-                    await loop.sock_sendall(raw, refusing.outgoing())
+                await loop.sock_sendall(raw, hello)
+                while said.connection is None:  # its handshake is done in a thread, however slowly
                     await asyncio.sleep(0.01)
                 connection._transport.pause_reading()  # it is busy
                 with pytest.raises(BadConnection):
