@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 from base64 import b64decode
+from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 from tests.hermetic import pytest_sessionfinish, pytest_unconfigure  # noqa: F401 - a new home, and nothing left behind
 
@@ -146,8 +148,8 @@ BROWSER = {"chromium", "context", "page"}
 """Fixtures that need a browser: their tests wait for pages more than they compute, so they are proofs."""
 
 
-PICTURED = ("results/", "privacy/", "cli/test_run.py", "test_found_once.py")
-"""Rooms and files whose tests draw `curves.png`; a test elsewhere does if it asks for the fixture `curves`."""
+PICTURED = ("results/test_report.py", "cli/test_run.py", "test_found_once.py")
+"""Files whose tests draw `curves.png`; a test elsewhere does if it asks for the fixture `curves`."""
 
 
 def pytest_configure(config):
@@ -162,6 +164,13 @@ def pytest_ignore_collect(collection_path, config):
     if config.getoption("markexpr") == "quick" and is_test and _name(collection_path) not in QUICK:
         return True
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path):
+    """Look for doctests in the package only: tests have none, and there are many of them."""
+    found = yield
+    return [part for part in found if not (isinstance(part, DoctestModule) and file_path.is_relative_to(TESTS))]
 
 
 def pytest_collection_modifyitems(items):
@@ -198,6 +207,7 @@ def _is_compiled_anew(item):
     return "jax" in names or ("float32" in names and in_kernels)
 
 
+@cache
 def _name(path):
     return path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else None
 

@@ -48,8 +48,9 @@ def modules():
 
 def imports(tree):
     """Every import of another library: name, whether loading the module does it, whether only type checkers do."""
-
-    def visit(node, when_loaded, for_types):
+    waiting = [(tree, True, False)]
+    while waiting:
+        node, when_loaded, for_types = waiting.pop()
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -57,10 +58,9 @@ def imports(tree):
             names = [node.module]
         for name in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"pgfl", "__future__"}:
             yield name, when_loaded, for_types
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Try):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Try):
             when_loaded = False
         typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for child in ast.iter_child_nodes(node):
-            yield from visit(child, when_loaded, for_types or typing_only)
-
-    yield from visit(tree, True, False)
+            if not isinstance(child, ast.expr):  # no expression holds an import
+                waiting.append((child, when_loaded, for_types or typing_only))

@@ -447,6 +447,7 @@ def test_exact_mixing_conserves_what_makes_it_exact():
             assert_allclose(gap, 0.0, atol=1e-12)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("rho", [0.3, 1.0, 3.0, 10.0])
 def test_server_primal_diverges_as_printed_and_settles_when_corrected(rho):
     problem = random_problem(43, "ridge", "many-rows", tau=no_tau, rho=rho, algorithm="pgfl-onestep")

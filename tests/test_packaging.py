@@ -94,6 +94,7 @@ def test_make_run_installs_what_a_run_needs_and_no_more():
     assert set(first) == closure(requirements_of("pgfl") - later | build_backend)
 
 
+@pytest.mark.proof
 def test_the_run_of_make_run_imports_neither_tables_nor_secure_noise(tmp_path):
     """They are the largest packages of the core, and `make run` installs them after it has shown its result."""
     refuse = "import sys; sys.modules['polars'] = sys.modules['opendp'] = None; from pgfl.cli import main; main()"

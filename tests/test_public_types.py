@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pgfl
+from tests.parsed import parsed
 
 SOURCE = Path(pgfl.__file__).parent
 NAMES_OF_ARRAYS = SOURCE / "arrays.py"
@@ -57,7 +58,7 @@ def local_aliases(tree: ast.Module) -> set[str]:
 def offenders() -> list[str]:
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parsed(path)
         aliases = {"Any"} if path == NAMES_OF_ARRAYS else local_aliases(tree)
         for name, function in public_functions(tree.body):
             places = [place for place, annotation in annotations(function) if bare(annotation, aliases)]

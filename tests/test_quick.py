@@ -8,6 +8,7 @@ import pytest
 
 import pgfl
 from tests.conftest import QUICK, TESTS
+from tests.parsed import parsed
 
 SOURCE = Path(pgfl.__file__).parent
 ROOMS = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
@@ -18,7 +19,7 @@ TEST_FOLDERS = sorted({path.parent.relative_to(TESTS).as_posix() for path in TES
 def imported_rooms(name):
     """The rooms from which a test file imports."""
     found = set()
-    for node in ast.walk(ast.parse((TESTS / name).read_text("utf-8"))):
+    for node in ast.walk(parsed(TESTS / name)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -27,8 +28,11 @@ def imported_rooms(name):
 
 
 def functions(name):
-    tree = ast.parse((TESTS / name).read_text("utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    return {
+        node.name
+        for node in ast.walk(parsed(TESTS / name))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 @pytest.mark.parametrize("folder", TEST_FOLDERS)

@@ -36,6 +36,7 @@ def walked(request, tmp_path_factory):
     return name, folder
 
 
+@pytest.mark.proof
 def test_at_the_defaults_a_federation_is_as_good_as_one_model_of_all_rows(walked):
     name, folder = walked
     found = json.loads((folder / "result" / "summary.json").read_text("utf-8"))
@@ -94,6 +95,7 @@ def centralised(name, folder, cluster, at_its_own_defaults=False):
     return roc_auc_score(test.targets, model.fit(rows, targets).decision_function(test.features))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", TABLES)
 def test_with_privacy_figures_come_with_the_verdict_that_they_deserve(name):
     """Two of the nine seeds of examples/tables/compare.py are within the ends that its page prints.

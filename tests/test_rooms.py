@@ -1,12 +1,14 @@
 """Packages import in one direction."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
 import pytest
 
 import pgfl
+from tests.parsed import parsed
 
 SOURCE = Path(pgfl.__file__).parent
 FLOORS = (
@@ -52,7 +54,7 @@ def loaded(tree):
 
 def imports(path, *, when_loaded=False):
     """The dotted names below `pgfl` that a file imports: anywhere in it, or only when it is loaded."""
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parsed(path)
     for node in loaded(tree) if when_loaded else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("pgfl."))
@@ -63,6 +65,7 @@ def imports(path, *, when_loaded=False):
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative import"
 
 
+@cache
 def graph_of_rooms():
     """An edge from every room to each room that it imports, with the files that do so."""
     drawn = nx.DiGraph()

@@ -15,6 +15,7 @@ from pgfl.federation.graphs import GRAPHS
 from pgfl.maps import MAPS
 from pgfl.objectives import OBJECTIVES
 from pgfl.registry import Registry
+from tests.parsed import parsed
 
 SOURCE = Path(pgfl.__file__).parent
 REGISTRIES = (OBJECTIVES, ALGORITHMS, CLIENT_RULES, DATA, MAPS)
@@ -44,7 +45,7 @@ def test_nobody_asks_for_a_concrete_class_of_a_seam():
         f"{path.relative_to(SOURCE)}:{line}"
         for path in sorted(SOURCE.rglob("*.py"))
         if path not in HOMES
-        for line in asked_for(ast.parse(path.read_text("utf-8")))
+        for line in asked_for(parsed(path))
     ]
     assert found == []
 

@@ -114,6 +114,7 @@ def spoiled(how, right, tolerance):
     return answer
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", OBJECTIVES)
 def test_the_number_of_steps_is_enough_and_not_many_times_too_many(kind):
     """Among data within the bounds some needs a good part of the steps, so the number is a true one."""

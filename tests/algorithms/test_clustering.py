@@ -17,6 +17,7 @@ def points(rng, labels, distance, noise, records, spread):
     )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(8100, 8102))
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_mixture_with_known_noise_has_as_many_components_as_there_are(count, seed):

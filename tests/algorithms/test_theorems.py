@@ -55,6 +55,7 @@ def test_linearised_steps_with_exact_mixing_reach_the_optimum_of_uneven_servers(
     assert distance(uneven(), ExactMixing(rho=3.0, client="gradient"), 1500)[-1] < -150
 
 
+@pytest.mark.proof
 def test_linearised_steps_contribute_what_admm_contributes_with_the_gradient_at_the_public_model():
     """At a fixed point of ADMM the gradients at its own solutions are those at the server's model: both stand still."""
     federation = synthetic_regression(servers=1, clients_per_server=6, clusters=1, dimension=4, samples=(8, 12), seed=2)
@@ -62,6 +63,7 @@ def test_linearised_steps_contribute_what_admm_contributes_with_the_gradient_at_
     np.testing.assert_allclose(stepped.models[0].servers, solved.models[0].servers, atol=1e-10)
 
 
+@pytest.mark.proof
 def test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho():
     """As the notes measured: −20.9, −25.6, −29.6 dB at ρ = 1, 3, 10, and no closer with more rounds."""
     federations = [synthetic_regression(seed=0, run=run) for run in range(3)]

@@ -18,6 +18,7 @@ def verdicts(monkeypatch):
 CLEAR = ("breast cancer", "synthetic, 8 × 20 records of 4", "synthetic, 16 × 50 records of 60")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", CLEAR)
 def test_useless_models_are_called_drowned_and_useful_ones_are_not(verdicts, name):
     found = list(verdicts.runs(verdicts.STUDIES[name](), name, (0.5, 16.0), (20,), range(2)))

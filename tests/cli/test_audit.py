@@ -71,6 +71,7 @@ def test_people_get_a_table_and_a_sentence(monkeypatch):
         assert text in out
 
 
+@pytest.mark.proof
 def test_a_finding_that_is_not_as_it_should_be_is_exit_code_1(monkeypatch):
     monkeypatch.setattr(package, "QUICK", TINY)
     plant_only(monkeypatch, {"nothing wrong": lambda mechanism: mechanism})

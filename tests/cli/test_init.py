@@ -36,6 +36,7 @@ def written(tables, tmp_path, name, *options):
     return out, printed
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", [name for name, kind in KIND_OF.items() if kind in OBJECTIVES])
 def test_the_config_for_a_real_table_runs_as_it_is(tables, tmp_path, name):
     config, printed = written(tables, tmp_path, name)

@@ -368,6 +368,7 @@ def outcome(make) -> Config | str:
         return str(error)
 
 
+@pytest.mark.proof
 @settings(max_examples=150, deadline=None)
 @given(documents | nested)
 def test_malformed_settings_end_in_a_sentence_and_good_ones_in_a_config(document):

@@ -4,6 +4,7 @@ import tomllib
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,7 @@ def test_encoded_rows_are_finite_and_within_the_bound_that_privacy_relies_on(cel
     assert np.linalg.norm(made.features, axis=1).max() <= made.encoding.x_norm * (1 + 4 * np.finfo(dtype).eps)
 
 
+@pytest.mark.proof
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=QUIET)
 @given(columns=tables())
 def test_any_table_is_described_and_its_first_config_runs_or_says_why_not(tmp_path, columns):

@@ -91,6 +91,7 @@ class TestFederations:
             assert {digit: seen.count(digit) for digit in set(seen)} == dict.fromkeys(zeros + ones, per_digit)
             assert [digit in ones for digit in seen] == federation.rows(client)[1].astype(bool).tolist()
 
+    @pytest.mark.proof
     @pytest.mark.parametrize("run", [0, 1])
     def test_no_image_is_used_twice_in_a_run(self, run):
         federation = mnist_federation("triplets", samples=12, run=run)

@@ -93,6 +93,7 @@ def test_a_client_that_an_owner_starts_depends_on_no_parent(monkeypatch):
     assert not ended
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_demonstration_cleans_up_when_it_is_terminated_or_its_terminal_is_closed(number):
     code = (

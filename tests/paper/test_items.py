@@ -133,6 +133,7 @@ def test_figure_2() -> None:
     assert found["fig2.slower"].verdict == found["fig2.higher"].verdict == "holds"
 
 
+@pytest.mark.proof
 def test_figure_6() -> None:
     found = verdicts("fig6")
     assert all(found[f"fig6.falls.{kind}"].verdict == "holds" for kind in KINDS)

@@ -145,6 +145,7 @@ def test_a_plan_says_what_more_privacy_and_more_data_would_do(planned):
     json.dumps(planned.described())
 
 
+@pytest.mark.proof
 def test_a_picture_shows_every_level_of_trust_beside_the_limit(planned):
     axes = planned.plot()
     assert [line.get_label() for line in axes.lines if not line.get_label().startswith("_")][:4] == [
@@ -256,6 +257,7 @@ def test_noise_that_will_drown_the_signal_is_said_so():
     assert decibels(errors(facts, SETTINGS, [1])[0]) > forecast.DROWNED_DB
 
 
+@pytest.mark.proof
 def test_the_command_writes_a_config_that_can_be_run(tmp_path):
     out = tmp_path / "planned.toml"
     chosen = ["data.servers=3", "data.clients_per_server=4", "data.dimension=4", "graph.kind=complete"]

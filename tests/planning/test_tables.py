@@ -284,6 +284,7 @@ def stated_bounds(config):
     return [f"--bounds={name}={low}:{high}" for name, column in columns for low, high in [column.bounds]]
 
 
+@pytest.mark.proof
 def test_init_plans_by_default_and_its_run_agrees_without_a_warning(configs, tmp_path):
     """The path that most people take, on a table that was useless on it: R² −0.25, called "converged"."""
     table, bounds, out = Path(configs["diabetes"].data.table), stated_bounds(configs["diabetes"]), tmp_path / "p.toml"
@@ -300,6 +301,7 @@ def test_init_plans_by_default_and_its_run_agrees_without_a_warning(configs, tmp
     assert whole.value > 0.2 and not result.warnings and result.verdict.kind in ("useful", "converged")
 
 
+@pytest.mark.proof
 def test_a_private_run_that_states_no_settings_plans_first(configs, tmp_path, monkeypatch):
     """Which is the same as planning before; nobody plans over what is stated."""
     monkeypatch.setattr(planner, "TABLE_SEEDS", (1,))

@@ -126,6 +126,7 @@ def test_no_replaced_record_moves_a_sketch_further_than_delta(objective: Objecti
     assert largest > 0.99
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("trust", "more"), [("local", {}), ("masked", {"contributors": 1, "colluders": 0})])
 def test_the_budget_holds_with_what_finding_cost(trust, more):
     result = found(hidden(6320), replace(EIGHT, trust=trust, **more))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.parsed import parsed
+
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "privacy.md").read_text("utf-8")
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
@@ -20,5 +22,5 @@ def test_every_sentence_of_the_table_names_a_test():
 
 @pytest.mark.parametrize(("file", "test"), NAMED)
 def test_the_named_test_exists(file, test):
-    tree = ast.parse((REPOSITORY / file).read_text("utf-8"))
+    tree = parsed(REPOSITORY / file)
     assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

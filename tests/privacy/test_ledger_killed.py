@@ -259,6 +259,7 @@ def kill_in_statements():
     assert states >= {(0, 0, 0), (0, 1, 0), (1, 1, 1), (1, 2, 1), (2, 2, 2)}, states
 
 
+@pytest.mark.proof
 @pytest.mark.forks
 def test_killed_in_the_middle_of_a_statement():
     alone(kill_in_statements)

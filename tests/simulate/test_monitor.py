@@ -62,6 +62,7 @@ def test_too_few_rounds_and_too_large_a_rho_are_not_yet(name, rho, rounds, advic
     assert advice.removeprefix("or ") in verdict.advice or not advice
 
 
+@pytest.mark.proof
 def test_the_advice_leads_to_convergence():
     made, objective = federation("fair")
     verdict = train(made, PGFL(rho=20.0), objective, rounds=300, metrics=[]).verdict

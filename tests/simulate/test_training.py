@@ -353,6 +353,7 @@ KILLED = """
 """
 
 
+@pytest.mark.proof
 def test_killed_at_any_moment_of_a_save_it_resumes_bit_for_bit(tmp_path):
     """SIGKILL before each fsync and rename of the saves, again and again, until one process gets through."""
     script = tmp_path / "victim.py"

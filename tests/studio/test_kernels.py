@@ -47,6 +47,7 @@ for trust in ("masked", "site"):
 """
 
 
+@pytest.mark.proof
 def test_nothing_is_left_to_compile_once_the_kernels_are_loaded():
     ran = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -173,6 +173,7 @@ def test_private_rounds_on_bytes_charge_and_release_as_those_of_numpy():
         np.testing.assert_array_equal(numba.privacy[0][column], numpy.privacy[0][column])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("spoilt", [(), (3,)], ids=["all", "some"])
 def test_no_bit_depends_on_the_batch_or_the_threads(dtype, spoilt):

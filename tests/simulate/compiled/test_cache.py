@@ -54,6 +54,7 @@ def trained(cache: Path, *orders: Sequence[str]) -> list[tuple[dict[str, str], l
     return [tuple(json.loads(output)) for output in outputs]
 
 
+@pytest.mark.proof
 def test_one_process_that_loads_has_the_bits_of_two_that_compile_at_once_and_compiles_nothing(tmp_path):
     """`gdb_hook` is there to compile; half of the start went there."""
     at_once = [started(tmp_path) for _ in range(2)]

@@ -16,6 +16,7 @@ def federation(dimension, seed=2):
     return made.replace(targets=(np.abs(made.targets * 7).astype(int) % 3).astype(float), truth=None)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("dimension", [3, 21])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
