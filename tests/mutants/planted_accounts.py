@@ -171,6 +171,15 @@ OF_ACCOUNTS: tuple[Mutant, ...] = (
         (MOVED + "test_copies_of_a_result_in_memory_are_not_continued_beside_it",),
     ),
     Mutant(
+        "second-run-unsaid",
+        "nobody is told that a table was trained on before",
+        "What two runs spend on its records adds up, and each says its own.",
+        "cli.run:_say_what_adds_up",
+        'typer.echo(f"Note: {sentence}", err=True)',
+        "pass",
+        (RESUME + "test_a_second_run_on_a_table_is_told_of_the_first_and_that_what_they_spend_adds_up",),
+    ),
+    Mutant(
         "inherited-accounts-unsaid",
         "a result does not say which accounts were inherited",
         "Its reader takes them for what the clients spent themselves.",
