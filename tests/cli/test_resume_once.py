@@ -268,3 +268,24 @@ def test_a_line_that_a_kill_cut_short_was_not_followed_by_a_release(place):
     with open(user_folder("resumed") / "run", "a") as note:
         note.write("4 /else")
     note_checkpoint("run", 2, place)
+
+
+def test_a_second_run_on_a_table_is_told_of_the_first_and_that_what_they_spend_adds_up(place):
+    """Neither knows of the other's account; whoever continues or resumes the first one has one account of all."""
+
+    def said(*arguments, options=SECURE):
+        found = run("run", *arguments, *options)
+        assert found.code == 0, found.err
+        return [line for line in found.err.splitlines() if "adds up" in line]
+
+    begin(place, 3, place / "private.toml", *EVERY, *SECURE)
+    assert said("--resume", "--out", place / "first", options=()) == []
+    assert said(place / "private.toml", "--out", place / "simulated", options=()) == []  # noise = "seeded"
+    (line,) = said(place / "private.toml", "--out", place / "second")
+    assert f"clients.csv was trained on before, in {place / 'first'}, and what every run spends" in line
+    more = ("--set", "privacy.epsilon=3.0", "--rounds", "2")
+    assert said("--continue", place / "second", "--out", place / "third", options=more) == []
+    (line,) = said(place / "private.toml", "--out", place / "fourth")
+    assert f"3 times, last in {place / 'third'}" in line
+    shutil.copy(place / "clients.csv", place / "other.csv")  # notes go by the place of a table, not by its records
+    assert said(place / "private.toml", "--set", f"data.table={place / 'other.csv'}", "--out", place / "fifth") == []

@@ -702,6 +702,16 @@ def test_a_round_closes_once_a_quorum_has_answered_and_the_usual_time_is_over():
     effects = rounds.tick(rounds.deadline)
     assert any("closes without eve" in e.text for e in effects if isinstance(e, Note)), "it is named"
     assert set(asked(effects)) == {"ann", "bob"}, "who is still computing is not asked, nor charged"
+    for number in range(5, 12):  # for however many rounds: back-off alone would ask for round 6
+        for client in ("ann", "bob"):
+            rounds.on_answer(client, number, "x", rounds.deadline - 9.9)
+        effects = rounds.tick(rounds.deadline)
+        owed = {e.request for e in effects if isinstance(e, Ask) and e.client in ("eve", "joe")}
+        assert owed <= {("eve", 4), ("joe", 4)}, "the same request may be repeated, as its answer is paid for"
+    rounds.on_answer("eve", 4, "e", rounds.deadline - 9.9)
+    for client in ("ann", "bob"):
+        rounds.on_answer(client, 12, "x", rounds.deadline - 9.9)
+    assert asked(rounds.tick(rounds.deadline))["eve"] == ("eve", 13)
 
 
 def test_an_answer_between_rounds_counts_in_the_next_and_one_that_comes_back_is_asked_what_it_owes():

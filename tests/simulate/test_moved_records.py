@@ -1,5 +1,6 @@
 """The unit of an account is one record, wherever it moves between trainings: split, merged, renamed, gone and back."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from pgfl import PGFL, ClientData, Federation, Huber, Privacy, Result, train
 from pgfl.errors import PrivacyError
+from pgfl.federation.federation import TestSet
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.privacy.carried import Holders, Statement, carried_accounts
 from pgfl.results.state import RecordDigests
@@ -145,6 +147,61 @@ def test_a_client_with_a_history_is_not_new(spent):
 def test_records_of_others_are_not_new(spent):
     with pytest.raises(PrivacyError, match=r"'n' holds records that were with other clients before \(1\)"):
         trained({"a": range(1, 40), "b": range(40, 80), "n": [0]}, spent, new_clients=["n"], moved_records=False)
+
+
+def test_records_that_move_are_recognised_in_another_precision():
+    start = half_spent(privacy=MORE)
+    exchanged = {"a": [39, *range(100, 139)], "b": range(40, 80), "c": range(39)}
+    options = {"rounds": 1, "privacy": MORE, "metrics": (), "dtype": np.float32, "start": start}
+    with pytest.raises(PrivacyError, match=r"'c' holds records that were with other clients before \(39\)"):
+        train(federation(exchanged, POOL.astype(np.float32)), PGFL(rho=2.0), Huber(), **options)
+
+
+def measured(places, held_out, start=None, **stated):
+    """A training of which exact figures of some records of the pool are shown."""
+    held = POOL[list(held_out)]
+    made = federation(places).replace(tests={"q": TestSet(held[:, :2], held[:, 2])}, generated=False)
+    options = {"rounds": 1, "privacy": MORE, "metrics": (), **stated}
+    return train(made, PGFL(rho=2.0), Huber(), start=start, **options)
+
+
+def test_records_that_were_trained_on_are_not_held_out_and_measured_exactly_later():
+    """Another seed of data.test draws the rows that are held out anew."""
+    first = measured(FIRST, range(80, 90))
+    later = {"a": [*range(30), *range(80, 90)], "b": range(40, 80)}
+    with pytest.raises(PrivacyError, match=r"trained on before are held out, or the other way around \(10\)"):
+        measured(FIRST, range(30, 40), first)
+    with pytest.raises(PrivacyError, match=r"are held out, or the other way around \(20\)"):
+        measured(later, range(30, 40), first, moved_records=True)
+    again = measured(FIRST, range(80, 90), first)
+    assert measured(FIRST, range(75, 85), again, moved_records=False).privacy[0]["releases"].tolist() == [3, 3]
+
+
+def test_records_of_which_exact_figures_were_shown_are_not_trained_on_later():
+    """Also not two trainings later, when another table is held out."""
+    second = measured(FIRST, range(90, 95), measured(FIRST, range(80, 90)))
+    grown = {"a": range(40), "b": range(40, 85)}
+    with pytest.raises(PrivacyError, match=r"or the other way around \(5\).*moved_records = false"):
+        measured(grown, range(90, 95), second)
+    assert measured(FIRST, range(90, 95), second).privacy[0]["releases"].tolist() == [3, 3]
+
+
+def test_a_record_that_was_held_out_and_trained_on_from_the_first_needs_no_statement():
+    """Records are equal by chance where a table has few values, and whoever tests on the training rows says so."""
+    first = measured(FIRST, range(30, 50))
+    assert measured(FIRST, range(30, 50), first).privacy[0]["releases"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_of_a_result_in_memory_are_not_continued_beside_it(copied, tmp_path):
+    first = trained(FIRST, rounds=2, privacy=MORE)
+    other = copied(first)
+    assert trained(FIRST, first, rounds=1, privacy=MORE).privacy[0]["releases"].tolist() == [3, 3]
+    with pytest.raises(PrivacyError, match="This result was already continued in another training"):
+        trained(FIRST, other, rounds=1, privacy=MORE)
+    other.save(tmp_path / "other")
+    with pytest.raises(PrivacyError, match="was already continued in another training"):
+        trained(FIRST, Result.load(tmp_path / "other"), rounds=1, privacy=MORE)
 
 
 # ------------------------------------------------------------------------------------------------- what is not refused

@@ -200,12 +200,25 @@ def _result(config: Config, folder: Path, communicator: Communicator, resume: bo
     if communicator.broadcast(lambda: resume and is_complete(folder)):
         with run_folder:
             return communicator.collective(lambda: _finished(folder, communicator))
+    if communicator.first:
+        _say_what_adds_up(config, folder)
     advice = f"{command} --resume --out {folder}"
     with communicator.report_lost_process(checkpoint_folder(folder, config), advice), run_folder:
         with progress.rounds(shown=communicator.first and not quiet) as report:
             result = experiment.run(config, out=folder, resume=resume, progress=report, communicator=communicator)
         run_folder.save(result)
     return result
+
+
+def _say_what_adds_up(config: Config, folder: Path) -> None:
+    """Say on stderr if another run has spent on the records of this table, where noise protects them."""
+    from pgfl.results.earlier_runs import note_run
+
+    table = getattr(config.data, "table", None)
+    if table is None or not config.privacy.enabled or config.privacy.noise == "seeded":
+        return
+    if sentence := note_run(Path(table), folder, goes_on=config.continues is not None):
+        typer.echo(f"Note: {sentence}", err=True)
 
 
 def _finished(folder: Path, communicator: Communicator) -> Result:

@@ -58,7 +58,7 @@ from pgfl.results.measures import Measured
 from pgfl.results.model_card import model_card
 from pgfl.results.report import write as write_report
 from pgfl.results.result import Result
-from pgfl.results.state import IN_MEMORY, STATE, Owner, RecordDigests, TrainingState, claim
+from pgfl.results.state import STATE, RecordDigests, TrainingState, note_continued
 from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def save(result: Result, folder: Path) -> Path:
     if result.digests is not None and result.states:
         result.digests.save(folder / STATE)
     if result.continued:
-        claim(folder, Owner(IN_MEMORY))
+        note_continued(folder)
     for run, table in enumerate(result.privacy):
         write_columns(folder / of_run(PRIVACY, run), table)
     tables = {CLIENTS: result.client_measures, HELD_OUT: result.held_out, WEIGHTS: result.weights}

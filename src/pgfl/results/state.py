@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import os
 import secrets
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +40,9 @@ def user_folder(kind: str) -> Path:
     return (Path(home) if home else Path.home() / ".local" / "state") / "pgfl" / kind
 
 
-def path_for(kind: str, state: Path) -> Path:
-    """The place of what is kept about a result, by the content of its state file, whatever its folder is called."""
-    return user_folder(kind) / hashlib.blake2b(state.read_bytes(), digest_size=20).hexdigest()
+def path_for(kind: str, state: bytes) -> Path:
+    """The place of what is kept about a result, by the content of its state file, wherever that is and was copied."""
+    return user_folder(kind) / hashlib.blake2b(state, digest_size=20).hexdigest()
 
 
 def kept_columns(encoding: RowEncoding) -> dict[str, Column]:
@@ -104,6 +105,13 @@ class TrainingState:
     def save(self, path: Path) -> None:
         """Write the state to a file."""
         write_atomically(path, self._write)
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of its file."""
+        stream = io.BytesIO()
+        self._write(stream)
+        return stream.getvalue()
 
     def _write(self, stream: BinaryIO) -> None:
         page = {
@@ -181,7 +189,21 @@ class Owner:
 
 def claim(folder: Path, owner: Owner) -> None:
     """Note that the run in `folder` goes on with `owner`; a second continuation of the same accounts is refused."""
-    for note in (folder / NOTE, path_for("continued", folder / STATE)):
+    _claim((folder / NOTE, path_for("continued", (folder / STATE).read_bytes())), owner, str(folder))
+
+
+def claim_in_memory(state: TrainingState, owner: Owner) -> None:
+    """The same for a result that is in no folder: copies of it, pickled or not, go on from the same accounts."""
+    _claim((path_for("continued", state.content),), owner, "This result")
+
+
+def note_continued(folder: Path) -> None:
+    """Note in the folder of a result that went on before it was saved; what the user keeps knows of it already."""
+    _claim((folder / NOTE,), Owner(IN_MEMORY), str(folder))
+
+
+def _claim(notes: Sequence[Path], owner: Owner, what: str) -> None:
+    for note in notes:
         try:
             note.parent.mkdir(parents=True, exist_ok=True)
             with open(note, "a+", encoding="utf-8") as stream:
@@ -189,7 +211,7 @@ def claim(folder: Path, owner: Owner) -> None:
                 stream.seek(0)
                 place, _, run_id = stream.read().rstrip("\n").partition("\n")
                 if place and not owner.may_follow(Owner(place, run_id)):
-                    raise already_continued(str(folder), place)
+                    raise already_continued(what, place)
                 stream.truncate(0)
                 stream.write(f"{owner.place}\n{owner.run_id}\n" if owner.run_id else f"{owner.place}\n")
                 stream.flush()
@@ -270,6 +292,7 @@ def _last(text: str) -> tuple[int, str]:
     return int(round), folder
 
 
+RECORDS = "records"
 MOST_RECORDS = 1_000_000
 """More records than this are not compared one by one: a second of hashing, and twenty megabytes."""
 
@@ -280,13 +303,15 @@ _BLOCK = 4096  # rows that are turned into bytes at once
 class RecordDigests:
     """A keyed digest of every record that was ever in a training, and which of `clients` had it last.
 
-    A pickled result has none: like a folder, it may be handed on.
+    `held_out` has those of all records that were ever held out, of which exact figures were shown. A pickled result has
+    no digests: like a folder, it may be handed on.
     """
 
     key: bytes
     clients: tuple[str, ...]
     client: AnyInts
     digest: NDArray[np.uint64]
+    held_out: NDArray[np.uint64]
 
     @classmethod
     def of(cls, federation: Federation, earlier: RecordDigests | None = None) -> Self | None:
@@ -294,13 +319,16 @@ class RecordDigests:
         if len(federation.features) > MOST_RECORDS:
             return None
         key = secrets.token_bytes(32) if earlier is None else earlier.key
-        digests = [
-            int.from_bytes(hashlib.blake2b(row.tobytes(), key=key, digest_size=8).digest(), "little")
-            for start in range(0, len(federation.features), _BLOCK)
-            for row in _plain_rows(federation, slice(start, start + _BLOCK))
-        ]
+        tests = (federation.tests or {}).values()
         client = np.repeat(np.arange(federation.size), federation.counts)
-        return cls(key, tuple(federation.client_ids), client, np.array(digests, dtype=np.uint64))
+        held_out = [_keyed(key, test.features, test.targets) for test in tests]
+        return cls(
+            key,
+            tuple(federation.client_ids),
+            client,
+            _keyed(key, federation.features, federation.targets),
+            np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *held_out])),
+        )
 
     def moved_to(self, now: RecordDigests) -> Moved:
         """Return how many records each client has that it did not have last, and that were with another one."""
@@ -312,35 +340,41 @@ class RecordDigests:
                 (copied if had & holders else moved).update(holders - had)
         return Moved(moved, copied)
 
+    def shown_since(self, now: RecordDigests) -> int:
+        """Return how many records were only trained on before and are held out, or the other way around."""
+        shown = np.setdiff1d(now.held_out, self.held_out), np.setdiff1d(now.digest, self.digest)
+        return int(np.isin(shown[0], self.digest).sum() + np.isin(shown[1], self.held_out).sum())
+
     def joined(self, now: RecordDigests) -> RecordDigests:
         """Return those of a later training, and those of records that are not in it, with who had them last."""
         gone = ~np.isin(self.digest, now.digest)
         clients = (*now.clients, *self.clients)
         client = np.concatenate([now.client, self.client[gone] + len(now.clients)])
-        return RecordDigests(now.key, clients, client, np.concatenate([now.digest, self.digest[gone]]))
+        digest = np.concatenate([now.digest, self.digest[gone]])
+        return RecordDigests(now.key, clients, client, digest, np.union1d(now.held_out, self.held_out))
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
 
     def save(self, state: Path) -> None:
         """Keep the digests with the user, for the result whose state this is; if that fails, only counts are known."""
-        path = path_for("records", state)
         with contextlib.suppress(OSError, ResultError):
+            path = path_for(RECORDS, state.read_bytes())
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, self._write)
 
     def _write(self, stream: BinaryIO) -> None:
         os.fchmod(stream.fileno(), 0o600)
         names, key = np.array(self.clients, dtype=np.str_), np.frombuffer(self.key, dtype=np.uint8)
-        np.savez(stream, key=key, clients=names, client=self.client, digest=self.digest)
+        np.savez(stream, key=key, clients=names, client=self.client, digest=self.digest, held_out=self.held_out)
 
     @classmethod
     def load(cls, state: Path) -> Self | None:
         """Return the digests of a result, if this user has them."""
         try:
-            with np.load(path_for("records", state), allow_pickle=False) as arrays:
-                clients = tuple(arrays["clients"].tolist())
-                return cls(arrays["key"].tobytes(), clients, arrays["client"], arrays["digest"])
+            with np.load(path_for(RECORDS, state.read_bytes()), allow_pickle=False) as arrays:
+                clients, key = tuple(arrays["clients"].tolist()), arrays["key"].tobytes()
+                return cls(key, clients, arrays["client"], arrays["digest"], arrays["held_out"])
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # missing or damaged: counts remain
             return None
 
@@ -351,6 +385,17 @@ class RecordDigests:
         return holders
 
 
-def _plain_rows(federation: Federation, rows: slice) -> NDArray[np.float64]:
-    """Features and target of some records as numbers that are equal where the records are: -0 becomes 0."""
-    return np.column_stack([federation.features[rows], federation.targets[rows]]).astype("<f8") + 0.0
+def _keyed(key: bytes, features: AnyFloats, targets: AnyFloats) -> NDArray[np.uint64]:
+    """Return the keyed digest of every record."""
+    digests = [
+        int.from_bytes(hashlib.blake2b(row.tobytes(), key=key, digest_size=8).digest(), "little")
+        for start in range(0, len(features), _BLOCK)
+        for row in _plain_rows(features[start : start + _BLOCK], targets[start : start + _BLOCK])
+    ]
+    return np.array(digests, dtype=np.uint64)
+
+
+def _plain_rows(features: AnyFloats, targets: AnyFloats) -> NDArray[np.float32]:
+    """Features and targets as numbers that are equal where records are, in whatever precision: -0 becomes 0."""
+    with np.errstate(over="ignore"):
+        return np.column_stack([features, targets]).astype("<f4") + np.float32(0.0)

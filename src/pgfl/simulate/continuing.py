@@ -23,8 +23,8 @@ from pgfl.results.state import (
     MOST_SERVER_NUMBERS,
     Owner,
     TrainingState,
-    already_continued,
     claim,
+    claim_in_memory,
     nothing_to_go_on_with,
 )
 
@@ -66,6 +66,13 @@ class Continuation:
         before = self.start.digests
         if before is None or digests is None:  # what a part of the history says would pass for all of it
             return None
+        shown = before.shown_since(digests)
+        if shown and self._stated.moved_records is not False:
+            raise PrivacyError(
+                f"Records that were trained on before are held out, or the other way around ({shown}), and figures of "
+                "held-out rows are exact; keep the rows and the seed, give a table of other rows or none as data.test, "
+                "or state moved_records = false if they are others that are equal by chance."
+            )
         self._moved = before.moved_to(digests)
         return before.joined(digests)
 
@@ -96,8 +103,8 @@ class Continuation:
             else:
                 owner = Owner(self._owner, checkpoints.hold(simulator), resumed)
             claim(self.start.folder, owner)
-        elif self.start.continued:
-            raise already_continued("This result", IN_MEMORY)
+        else:
+            claim_in_memory(self.start.states[0], Owner(f"{IN_MEMORY} ({time.time_ns()})"))
         self.start.continued = True
 
     def joined(self, result: Result) -> Result:
