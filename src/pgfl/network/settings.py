@@ -5,16 +5,31 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import tomli_w
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from pgfl.config.files import one_line, sentence, tuples
 from pgfl.config.section import Section
 from pgfl.errors import ConfigError
+from pgfl.network.protocol.proxies import Proxies
 
 AnySection = TypeVar("AnySection", bound=Section)
+
+
+def _is_proxy(url: str) -> str:
+    try:
+        Proxies.stated(url, None, {})
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return url
+
+
+ProxyUrl: TypeAlias = Annotated[str, AfterValidator(_is_proxy)] | None
+"""`proxy`: the HTTP proxy that calls go through, "" for none; that of the environment (https_proxy) if not given."""
+NoProxy: TypeAlias = tuple[str, ...] | None
+"""`no_proxy`: hosts, domains and networks that are called directly; those of the environment if not given."""
 
 
 def load_settings(path: Path, section: type[AnySection]) -> AnySection:
@@ -53,11 +68,13 @@ def _keys(section: type[Section], prefix: str = "") -> Iterator[str]:
 
 SITE = """\
 name = "{name}"
+# proxy = "http://proxy.example.org:3128"  # for calls to neighbours; https_proxy of the environment unless given
 
 [listen]
 host = "0.0.0.0"          # the address to listen on
 port = 9094               # for clients and neighbouring sites
 # per_address = 256       # connections from one address; raise it for many clients behind one router
+# balancers = ["10.1.0.7"]  # load balancers that say who calls (PROXY protocol 2); from elsewhere it is not believed
 # metrics = "127.0.0.1:9095"  # /metrics for Prometheus and /health; off unless given, anyone who reaches it can read it
 
 [timing]
@@ -116,6 +133,7 @@ target = "y"              # all other columns are features
 intercept = false
 task = "regression"       # or "classification", with labels 0 and 1
 
+# proxy = "http://proxy.example.org:3128"  # for calls to the site; https_proxy of the environment unless given
 share_budget = true       # the site may know how many releases your policy allows; it never depends on data
 
 [site]

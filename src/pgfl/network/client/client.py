@@ -29,7 +29,7 @@ from pgfl.network.client.samples import Samples
 from pgfl.network.client.settings import ClientSettings
 from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity, messages
-from pgfl.network.protocol.connection import TLS, Transport
+from pgfl.network.protocol.connection import TlsTransport, Transport
 from pgfl.network.protocol.identity import SiteCertificate
 from pgfl.network.protocol.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.network.protocol.messages import read_request
@@ -46,7 +46,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between two streams, in seconds
 class Participant:
     """One client, from its start until its site ends the training or its own account ends its part."""
 
-    def __init__(self, settings: ClientSettings, samples: Samples, transport: Transport = TLS) -> None:
+    def __init__(self, settings: ClientSettings, samples: Samples, transport: Transport | None = None) -> None:
         self.settings, self.samples = settings, samples
         self.home = Path(settings.home)
         self._keys = RotatedFile(self.home / identity.CLIENT_KEY)
@@ -64,7 +64,7 @@ class Participant:
         self.stream = SiteStream(
             self._pins.accepted, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
             encode_budget(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
-            self.takes_part_masked, transport=transport,
+            self.takes_part_masked, transport=transport or TlsTransport(settings.proxies()),
         )  # fmt: skip
 
     @property

@@ -23,6 +23,7 @@ from pgfl.network.protocol.identity import ClientKey
 from pgfl.network.protocol.listener import LIMITS, ConnectionLimits
 from pgfl.network.protocol.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.network.protocol.messages import read_answer
+from pgfl.network.protocol.proxy_header import Network
 from pgfl.network.protocol.streams import AuthenticationFailed, ClientStreams
 from pgfl.network.protocol.tls_frames import KEEP_ALIVE, KeepAlive
 from pgfl.network.protocol.wire import Frame, encode
@@ -51,6 +52,7 @@ class Port:
     connections: ConnectionLimits = LIMITS
     keep_alive: KeepAlive = KEEP_ALIVE
     transport: Transport = TLS
+    balancers: tuple[Network, ...] = ()  # load balancers that say who calls
     refused: Counter[str] = field(default_factory=Counter)
     _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
     _tls: tuple[bytes, ssl.SSLContext] | None = None
