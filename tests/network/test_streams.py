@@ -78,7 +78,7 @@ class Host:
     def call(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(15)
 
-    def who(self, hello, nonce):
+    def who(self, hello, nonce, host):
         key = identity.ClientKey.parse(hello.key.encode())
         if key != self.allowed:
             raise AuthenticationFailed("not admitted")

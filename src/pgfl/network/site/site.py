@@ -48,7 +48,9 @@ class Site:
         transport = transport or TlsTransport(settings.proxies())
         self.state = SiteState(settings)
         self.store, self.role, self.rounds = self.state.store, self.state.role, self.state.rounds
-        self.sessions = ClientSessions(self.state, self._handle, self._fail, self._write_live_soon)
+        self.sessions = ClientSessions(
+            self.state, self._handle, self._fail, self._write_live_soon, self._poll_membership_soon
+        )
         self.peers = Peers(self.state, self._handle, self._supervise, transport)
         certificate = self.state.certificate
         self.port = Port(
@@ -230,13 +232,17 @@ class Site:
         except NetworkError as error:
             log.warning("changes cannot be read: %s", error)
             return
-        if coming.change != self._membership.change:
+        if (coming.change, coming.invited) != (self._membership.change, self._membership.invited):
             self._membership = coming
-            members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours))
+            members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours), coming.invited)
             rollback = None
             if coming.rollbacks != self.role.rollbacks:
                 rollback = self.state.rollback(coming.rollbacks)
             self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
+
+    def _poll_membership_soon(self) -> None:
+        """After a client or a site has used its invitation, once its frame is dealt with."""
+        self._loop.call_soon(self._poll_membership)
 
     def _poll_certificate(self) -> None:
         """Use the certificate to which the operator has switched; open streams go on."""
