@@ -164,9 +164,7 @@ def signed_by_site(certificate: SiteCertificate, signature: bytes, message: byte
     return False
 
 
-def proves_introduction(
-    certificate: SiteCertificate, signature: bytes, site: str, nonce: bytes, address: str
-) -> bool:
+def proves_introduction(certificate: SiteCertificate, signature: bytes, site: str, nonce: bytes, address: str) -> bool:
     """Whether the owner of a certificate signed this site's challenge and the address."""
     return signed_by_site(certificate, signature, _introduction(site, nonce, address))
 

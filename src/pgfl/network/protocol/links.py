@@ -193,7 +193,9 @@ class PeerLink:
     on_down: Callable[[str, str], None]  # it is not, with the reason
     keep_alive: KeepAlive = KEEP_ALIVE
     transport: Transport = TLS
-    introduce: Callable[[], Awaitable[None]] | None = None  # what comes before the first call, of a site that was invited
+    introduce: Callable[[], Awaitable[None]] | None = (
+        None  # what comes before the first call, of a site that was invited
+    )
     _outbox: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=_KEPT_PUBLICATIONS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _sending: bool = False

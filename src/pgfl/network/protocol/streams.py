@@ -39,6 +39,9 @@ _TO_SITE: Expected = (messages.Answer, messages.Decline, *masked_messages.TO_SIT
 _MALFORMED_ALLOWED: Final = 20  # of one stream; then it is closed
 
 
+NOT_INVITED: Final = "its invitation"  # how a refusal begins that no other attempt mends
+
+
 # The site's end -------------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +206,7 @@ class SiteStream:
     budget: str | None = None  # as the owner lets the site know it
     terms: Callable[[], str] = str  # of a client that trusts this site
     masks: bool = False  # whether it takes part in masked sums
-    invitation: Callable[[], str] = str  # the code of the invitation that was not used yet
+    invitation: Callable[[], str] = str  # the code of an invitation that was not used yet
     keep_alive: KeepAlive = KEEP_ALIVE
     transport: Transport = TLS
     refused: Counter[str] = field(default_factory=Counter)

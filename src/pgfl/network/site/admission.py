@@ -1,4 +1,4 @@
-"""Whom a running site lets in by an invitation: the one-time codes of clients and sites, and how often one may guess."""
+"""Whom a running site lets in by an invitation: one-time codes of clients and sites, and how often one may guess."""
 
 from __future__ import annotations
 

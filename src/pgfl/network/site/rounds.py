@@ -155,8 +155,9 @@ class SiteRounds:
             level |= {peer for peer in self.neighbours if self.rounds in self._received.get(peer, {})}
         if self.apart < self.quorum.apart or len(level) >= self._needed_neighbours:
             return None
+        expected = len(self.neighbours) + self._expected("site")
         return (
-            f"{len(level)} of {len(self.neighbours) + self._expected('site')} neighbours are here and at round {self.round}, "
+            f"{len(level)} of {expected} neighbours are here and at round {self.round}, "
             f"{self._needed_neighbours} are needed"
         )
 

@@ -268,9 +268,7 @@ class SiteStore:
                 f"The name {name} belongs to another key, also after an expulsion; give this one a new name with "
                 "--name."
             )
-        other = self._db.execute(
-            "SELECT name FROM clients WHERE key = ? AND name != ?", (key.line, name)
-        ).fetchone()
+        other = self._db.execute("SELECT name FROM clients WHERE key = ? AND name != ?", (key.line, name)).fetchone()
         if other is not None:
             raise NetworkError(f"This key is admitted as {other[0]} already; a client has one name.")
         self._db.execute("INSERT OR IGNORE INTO names (name, key) VALUES (?, ?)", (name, key.line))
@@ -393,9 +391,13 @@ class SiteStore:
         """Return the one-time code of a new invitation; one that was open for this name is revoked."""
         check_name(kind, name)
         with self._change():
-            taken = "SELECT 1 FROM names WHERE name = ?" if kind == "client" else "SELECT 1 FROM neighbours WHERE name = ?"
+            taken = (
+                "SELECT 1 FROM names WHERE name = ?" if kind == "client" else "SELECT 1 FROM neighbours WHERE name = ?"
+            )
             if self._db.execute(taken, (name,)).fetchone():
-                raise NetworkError(f"There is a {kind} {name} already; choose another name, or go on without invitation.")
+                raise NetworkError(
+                    f"There is a {kind} {name} already; choose another name, or go on without invitation."
+                )
             self._revoke(name)
             code = secrets.token_hex(CODE_BYTES)
             self._db.execute(
@@ -428,7 +430,8 @@ class SiteStore:
         """The open invitations, by name, sorted."""
         with self._plain_errors():
             rows = self._db.execute(
-                "SELECT kind, name, cluster, expires FROM invitations WHERE state = 'open' AND expires > ? ORDER BY name",
+                "SELECT kind, name, cluster, expires FROM invitations WHERE state = 'open' AND expires > ? "
+                "ORDER BY name",
                 (time.time(),),
             ).fetchall()
         return [Invited(*row) for row in rows]
