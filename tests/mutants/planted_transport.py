@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 FRAMES = "tests/network/test_tls_frames.py::"
 CONNECTION = "tests/network/test_frame_connection.py::"
+PROXIES = "tests/network/test_proxies.py::"
 STREAMS, PEERS = "tests/network/test_streams.py::", "tests/network/test_peers.py::"
 
 TRANSPORT = (
@@ -30,6 +31,33 @@ TRANSPORT = (
             FRAMES + "test_a_site_with_another_fingerprint_is_refused_before_anything_is_sent",
             STREAMS + "test_a_site_with_another_certificate_is_never_spoken_to",
         ),
+    ),
+    Mutant(
+        "proxied-pin-unchecked",
+        "the certificate is not compared where a proxy leads the way",
+        "A proxy, or whoever has it, takes the place of the site and collects the client's releases.",
+        "TlsTransport.call",
+        "callee.fingerprints",
+        'callee.fingerprints if proxy is None else type("Any", (), {"__contains__": lambda *_: True})()',
+        (PROXIES + "test_the_certificate_is_pinned_through_a_proxy",),
+    ),
+    Mutant(
+        "proxy-header-believed",
+        "a header of the PROXY protocol is believed from anybody",
+        "A stranger calls from as many addresses as it likes, past every limit, or in another's name.",
+        "Listener._is_balancer",
+        "is_among(address, self.balancers)",
+        "True",
+        (PROXIES + "test_nobody_else_is_believed",),
+    ),
+    Mutant(
+        "proxy-password-shown",
+        "the text of a proxy has its password",
+        "Whoever reads a log uses the proxy.",
+        "Proxy.__str__",
+        "{self.host}:{self.port}",
+        "{self.host}:{self.port} {self.authorization}",
+        (PROXIES + "test_a_password_is_never_shown",),
     ),
     Mutant(
         "old-pin-kept",

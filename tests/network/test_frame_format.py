@@ -77,7 +77,7 @@ def test_what_the_page_says_is_refused_is_refused():
     first, answer = (encode(*map_of) for map_of in (VECTORS["CHALLENGE"], (VECTORS["ANSWER"][0], np.ones((2, 2)))))
     doubled = first[10:-1] + b',"nonce":"00"}'
     for wrong in (
-        first[:-1], b"\x51" + first[1:], first[:4] + b"\x09" + first[5:],
+        first[:-1], b"\x51" + first[1:], first[:4] + b"\x0a" + first[5:],
         first[:6] + len(doubled).to_bytes(4, "little") + doubled,
         answer[:-32] + bytes.fromhex("000000000000f07f") + answer[-24:],
     ):  # fmt: skip

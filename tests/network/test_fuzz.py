@@ -122,7 +122,7 @@ def test_the_peer_service_survives(tmp_path):
 def test_a_sites_end_of_a_stream_survives():
     frames, kept = deque(hostile(2)), []
     streams = ClientStreams(
-        "north", LIMITS, lambda hello, nonce: "eve", lambda client: None,
+        "north", LIMITS, lambda hello, nonce, host: "eve", lambda client: None,
         lambda client, frame: kept.append(frame), lambda client: None,
     )  # fmt: skip
     hung_up = 0

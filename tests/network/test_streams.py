@@ -78,7 +78,7 @@ class Host:
     def call(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(15)
 
-    def who(self, hello, nonce):
+    def who(self, hello, nonce, host):
         key = identity.ClientKey.parse(hello.key.encode())
         if key != self.allowed:
             raise AuthenticationFailed("not admitted")
@@ -440,7 +440,7 @@ def test_a_thousand_streams_hold_and_some_that_take_nothing_hold_nobody_up(tmp_p
     site, crowd, stuck, rounds = Site(tmp_path, "north"), 1000, {"client-3", "client-77", "client-901"}, 3
     asked, answered, came, gone = Counter(), Counter(), [], []
     streams = ClientStreams(
-        "north", WIDE, lambda hello, nonce: hello.key, came.append,
+        "north", WIDE, lambda hello, nonce, host: hello.key, came.append,
         lambda client, frame: asked.subtract([client]), gone.append,
     )  # fmt: skip
     site_port = port_of(streams, *site.files, connections=ConnectionLimits(per_address=2 * crowd, handshake=60.0))

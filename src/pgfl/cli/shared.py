@@ -9,21 +9,49 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from typer.core import TyperGroup
 
 from pgfl.results.report.figures import news as figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from click import Command, Context
+
     from pgfl.network.doctor import Finding
 
 
+class FolderGroup(TyperGroup):
+    """Commands that work on one folder, `--home`; a settings file in its place, as of an older pgfl, is that folder."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """As click does, with `--home` before a settings file that stands alone."""
+        place = next((number for number, word in enumerate(args) if word.endswith(".toml")), None)
+        if place is not None and not args[place - 1].startswith("--home"):
+            args = [*args[:place], "--home", *args[place:]]
+        return super().resolve_command(ctx, args)
+
+
+def settings_in(home: Path, name: str) -> Path:
+    """The settings file of a folder, or the file that was named itself."""
+    return home if home.suffix == ".toml" else home / name
+
+
+def folder_of(home: Path) -> Path:
+    """The folder, of which perhaps the settings file was named."""
+    return home.parent if home.suffix == ".toml" else home
+
+
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Another value in the settings file, as key=value; repeatable.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.shared import Json
+from pgfl.cli.shared import TRUST_HELP, Changes, FolderGroup, Json, Trust, folder_of, settings_in
 from pgfl.errors import NetworkError
 from pgfl.suggestions import unknown_name
 
 if TYPE_CHECKING:
+    from pgfl.network.site.set_up import Guest
     from pgfl.network.site.store import SiteStore
 
-app = typer.Typer(no_args_is_help=True, help="A site: its key, whom it trusts, and its rounds.")
-Home = Annotated[Path, typer.Option("--home", help="The site's folder.")]
+app = typer.Typer(cls=FolderGroup, no_args_is_help=True, help="A site: its key, whom it trusts, and its rounds.")
+Home = Annotated[Path, typer.Option("--home", help="The site's folder.", callback=lambda home: folder_of(home))]
+Served = Annotated[Path, typer.Option("--home", help="The site's folder, or the settings file in it.")]
+Days = Annotated[float, typer.Option("--days", min=0.01, max=3650.0, help="For how many days it is good.")]
+Address = Annotated[
+    str | None, typer.Option("--address", help="host:port of this site, as those who are invited see it.")
+]
 Wait = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait until a running site applies it.")]
 WAIT_SECONDS = 60.0
 
@@ -31,16 +37,80 @@ def init(
         list[str] | None, typer.Option("--host", help="A name or address it is reached at; repeatable.")
     ] = None,
     home: Home = Path("."),
+    neighbour: Annotated[
+        list[Path] | None,
+        typer.Option("--neighbour", help="The invitation of a neighbour, whose training this site takes; repeatable."),
+    ] = None,
+    invite_site: Annotated[
+        list[str] | None, typer.Option("--invite-site", help="Write an invitation for this neighbour; repeatable.")
+    ] = None,
+    invite: Annotated[
+        list[str] | None,
+        typer.Option("--invite", help="Write an invitation for this client, NAME or NAME:CLUSTER; repeatable."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds [default: 100].")] = None,
+    dimension: Annotated[
+        int | None, typer.Option("--dimension", min=1, help="Feature columns, plus 1 with an intercept [default: 10].")
+    ] = None,
+    cluster: Annotated[
+        list[str] | None, typer.Option("--cluster", help="A cluster that is trained; repeatable.")
+    ] = None,
+    trust: Annotated[Trust | None, typer.Option(help=f"{TRUST_HELP} [default: local].")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port [default: 9094].")] = None,
+    changes: Changes = None,
 ) -> None:
-    """Make the site's key and its certificate, which is what neighbours and clients trust."""
-    from pgfl.network.protocol.identity import SITE_CERTIFICATE, create_site
-    from pgfl.network.settings import SITE, write_once
+    """Make the site's key, certificate and settings, link it with who invited it, and invite others."""
+    from pgfl.network.protocol.identity import SITE_CERTIFICATE
+    from pgfl.network.site.set_up import Guest, set_up_site
+    from pgfl.network.site.set_up import invite as write_invitation
 
-    certificate = create_site(home, name, host or [])
-    typer.echo(f"{home / SITE_CERTIFICATE} is the certificate of {name}; hand it to neighbours.")
-    typer.echo(f"fingerprint {certificate.fingerprint}, for clients")
-    if write_once(home / "site.toml", SITE.format(name=name)):
-        typer.echo(f"{home / 'site.toml'} is where to begin; all sites of a network share its [training].")
+    stated: dict[str, object] = {
+        "training.rounds": rounds, "training.dimension": dimension, "training.clusters": cluster,
+        "training.privacy.trust": trust and trust.value, "listen.port": port,
+        "training.algorithm.client": "gradient" if trust in (Trust.site, Trust.masked) else None,
+    }  # fmt: skip
+    given = [f"{key}={json.dumps(value)}" for key, value in stated.items() if value is not None]
+    certificate, settings = set_up_site(home, name, host or [], neighbour or [], [*given, *(changes or [])])
+    typer.echo(f"{home / SITE_CERTIFICATE} is the certificate of {name}.")
+    typer.echo(f"fingerprint {certificate.fingerprint}")
+    training = settings.training
+    typer.echo(f"training {training.describe(training.clusters[0])} ({training.digest[:16]})")
+    guests = [Guest("site", guest) for guest in invite_site or []]
+    guests += [Guest.client(guest, training.clusters) for guest in invite or []]
+    for guest in guests:
+        _invited(guest, write_invitation(home, guest))
+
+
+@app.command()
+def invite(
+    name: Annotated[str, typer.Argument(help="The name of the client or, with --site, of the neighbour.")],
+    cluster: Annotated[str | None, typer.Option("--cluster", help="The cluster whose model the client trains.")] = None,
+    site: Annotated[bool, typer.Option("--site", help="Invite a neighbouring site.")] = False,
+    home: Home = Path("."),
+    address: Address = None,
+    days: Days = 7.0,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+) -> None:
+    """Write an invitation that works once; an earlier one for this name is revoked. Works while the site runs."""
+    from pgfl.network.site.set_up import Guest
+    from pgfl.network.site.set_up import invite as write_invitation
+    from pgfl.network.site.settings import load_site
+
+    clusters = load_site(home / "site.toml").training.clusters
+    guest = Guest("site", name) if site else Guest.client(f"{name}:{cluster or ''}", clusters)
+    _invited(guest, write_invitation(home, guest, address, days, out))
+
+
+@app.command()
+def revoke(
+    name: Annotated[str, typer.Argument(help="The name that was invited.")],
+    home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
+) -> None:
+    """Revoke an invitation that was not used yet, for example a lost one. Works while the site runs."""
+    with _store(home) as store:
+        change = store.revoke(name)
+    _applied(f"the invitation for {name} is revoked", home, change, wait)
 
 
 @app.command()
@@ -170,7 +240,7 @@ def rollback(
 
 
 @app.command()
-def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
+def serve(home: Served = Path(".")) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.network.logs import start_logging
     from pgfl.network.processes import exclusive_lock, on_parent_exit, private_files
@@ -179,7 +249,7 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     from pgfl.network.site.site import Site
     from pgfl.network.site.store import LOCK
 
-    loaded = load_site(settings)
+    loaded = load_site(settings_in(home, "site.toml"))
     check_not_moved(Path(loaded.home))
     start_logging(loaded.log, Path(loaded.home))
     with private_files(), exclusive_lock(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
@@ -198,14 +268,14 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
 
 @app.command()
 def model(
-    settings: Annotated[Path, typer.Argument(help="site.toml")],
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.pgfl"),
+    home: Served = Path("."),
 ) -> None:
     """Write the site's models of its clusters to a file that `pgfl predict` reads; works while the site runs."""
     from pgfl.network.site.backup import model_of_site
     from pgfl.network.site.settings import load_site
 
-    found = model_of_site(load_site(settings))
+    found = model_of_site(load_site(settings_in(home, "site.toml")))
     found.save(out)
     typer.echo(f"{out}: the models of {', '.join(found.cluster_ids)} after round {found.provenance['rounds']}.")
 
@@ -240,26 +310,26 @@ def restore(
 
 @app.command()
 def page(
-    settings: Annotated[Path, typer.Argument(help="site.toml")],
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("site.html"),
+    home: Served = Path("."),
 ) -> None:
     """Write a page of the training at this site: rounds, clients, budgets, a verdict; works while the site runs."""
     from pgfl.files import write_text
     from pgfl.network.site.settings import load_site
     from pgfl.network.site.status import page_of_site
 
-    write_text(out, page_of_site(load_site(settings)))
+    write_text(out, page_of_site(load_site(settings_in(home, "site.toml"))))
     typer.echo(f"{out} is the page; open it in a browser.")
 
 
 @app.command()
-def doctor(settings: Annotated[Path, typer.Argument(help="site.toml")], as_json: Json = False) -> None:
+def doctor(home: Served = Path("."), as_json: Json = False) -> None:
     """Look for what would keep the site from working; exit code 1 if there is anything to do, 2 after damage."""
     from pgfl.cli.shared import print_findings
     from pgfl.network.doctor import examine_site
     from pgfl.network.site.settings import load_site
 
-    print_findings(examine_site(load_site(settings)), as_json)
+    print_findings(examine_site(load_site(settings_in(home, "site.toml"))), as_json)
 
 
 @app.command()
@@ -303,6 +373,8 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
         state = "there" if neighbour["name"] in figures["up"] else "not reached"
         where = f"at {neighbour['address']}" if neighbour["address"] else "(it calls)"
         console.print(f"neighbour {neighbour['name']} {where}: {state}", highlight=False)
+    for invited in figures["invitations"]:
+        console.print(f"invited: {invited['kind']} {invited['name']}, until {invited['until']}", highlight=False)
     if figures["refused"]:
         console.print("refused: " + ", ".join(f"{n} {why}" for why, n in figures["refused"].items()), highlight=False)
 
@@ -315,6 +387,11 @@ def _check_cluster(cluster: str, home: Path, store: SiteStore) -> None:
     clusters = list(load_site(settings).training.clusters) if settings.exists() else store.clusters()
     if clusters and cluster not in clusters:
         raise NetworkError(unknown_name("cluster", cluster, clusters))
+
+
+def _invited(guest: Guest, file: Path) -> None:
+    where = f"client {guest.name} of cluster {guest.cluster}" if guest.kind == "client" else f"site {guest.name}"
+    typer.echo(f"{file} is the invitation for {where}; keep it secret, it works once.")
 
 
 def _applied(what: str, home: Path, change: int, wait: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import hashlib
 import os
@@ -25,6 +26,8 @@ from pgfl.network.client.settings import ClientSettings
 from pgfl.network.protocol import identity
 from pgfl.network.protocol.identity import SiteCertificate
 from pgfl.network.protocol.listener import allow_many_files
+from pgfl.network.protocol.proxies import DIRECT, Proxies, host_and_port
+from pgfl.network.protocol.tls_frames import BadConnection
 from pgfl.network.rotation import PINS, SitePins
 from pgfl.network.site.settings import SiteSettings
 from pgfl.network.site.status import is_running
@@ -77,7 +80,7 @@ def examine_client(settings: ClientSettings) -> list[Finding]:
     return [
         _version(),
         _private(home / identity.CLIENT_KEY),
-        _reached("the site", settings.site.address),
+        _reached("the site", settings.site.address, settings.proxies()),
         *_tried("certificate", lambda: list(_shown(settings))),
         *_tried("data", lambda: [_samples(settings)]),
         *_tried("ledger", lambda: list(_ledger(settings))),
@@ -138,13 +141,21 @@ def _local(host: str) -> str:
     return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
 
 
-def _reached(what: str, address: str) -> Finding:
-    host, _, port = address.rpartition(":")
+def _connect(address: str, proxies: Proxies, seconds: float) -> socket.socket:
+    """Connect as a call does, through the proxy if there is one; raise `OSError`, `ValueError` or `BadConnection`."""
+    if (proxy := proxies.of(address)) is None:
+        return socket.create_connection(host_and_port(address), timeout=seconds)
+    connection = asyncio.run(asyncio.wait_for(proxy.tunnel(address), seconds))
+    connection.settimeout(seconds)
+    return connection
+
+
+def _reached(what: str, address: str, proxies: Proxies = DIRECT) -> Finding:
     began = time.monotonic()
     try:
-        with closing(socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS)):
+        with closing(_connect(address, proxies, _CONNECT_SECONDS)):
             seconds = time.monotonic() - began
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, BadConnection) as error:
         reason = f"{what} at {address} is not reached ({error})"
         return Finding(reason, "is it running, and does the firewall let it through?")
     advice = "rounds will be slow: a round trip takes more than half a second" if seconds > _FAR_SECONDS else None
@@ -153,12 +164,11 @@ def _reached(what: str, address: str) -> Finding:
 
 def _shown(settings: ClientSettings) -> Iterator[Finding]:
     """Whether the site shows a certificate that this client accepts; nothing if it cannot be asked."""
-    host, _, port = settings.site.address.rpartition(":")
     try:
-        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_REPLY_SECONDS)
+        plain = _connect(settings.site.address, settings.proxies(), _REPLY_SECONDS)
         with closing(plain), closing(identity.fingerprint_context().wrap_socket(plain)) as secure:
             shown = hashlib.sha256(secure.getpeercert(binary_form=True) or b"").hexdigest()
-    except (OSError, ValueError):
+    except (OSError, ValueError, BadConnection):
         return
     if shown in SitePins(Path(settings.home) / PINS, settings.site.fingerprint).accepted():
         yield Finding(f"the site shows the pinned certificate, fingerprint {shown[:16]}…")
@@ -178,7 +188,7 @@ def _record(settings: SiteSettings) -> Iterator[Finding]:
         yield Finding("no client is admitted", "admit one with `pgfl site admit`")
     for name, neighbour in neighbours.items():
         if neighbour.address:
-            yield _reached(f"neighbour {name}", neighbour.address)
+            yield _reached(f"neighbour {name}", neighbour.address, settings.proxies())
         else:
             yield Finding(f"neighbour {name} calls this site; no address of it is known here")
 

@@ -41,7 +41,7 @@ def write_archive(path: Path, kind: str, name: str, files: Mapping[str, bytes]) 
             entry = tarfile.TarInfo(member)
             entry.size, entry.mode = len(content), 0o600
             archive.addfile(entry, io.BytesIO(content))
-    _write_private(path, packed.getvalue())
+    write_private(path, packed.getvalue())
 
 
 def read_archive(path: Path, kind: str, is_member: Callable[[str], bool]) -> tuple[str, dict[str, bytes]]:
@@ -75,7 +75,7 @@ def put_back(home: Path, files: Mapping[str, bytes]) -> list[str]:
     missing = [name for name in files if not (home / name).exists()]
     for name in missing:
         (home / name).parent.mkdir(mode=0o700, exist_ok=True)
-        _write_private(home / name, files[name])
+        write_private(home / name, files[name])
     return missing
 
 
@@ -88,7 +88,9 @@ def releases_in(path: Path, files: Mapping[str, bytes], ledger: str) -> int:
         raise NetworkError(f"{path} has a ledger without its anchor; use another backup.") from error
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
+    """Put bytes in a file that only its owner can read, whole or not at all."""
+
     def write(file: BinaryIO) -> None:
         os.fchmod(file.fileno(), 0o600)
         file.write(content)

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import tomli_w
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
-from pgfl.config.files import one_line, sentence, tuples
+from pgfl.config.files import apply_override, one_line, sentence, tuples
 from pgfl.config.section import Section
 from pgfl.errors import ConfigError
+from pgfl.network.protocol.proxies import Proxies
 
 AnySection = TypeVar("AnySection", bound=Section)
+
+
+def _is_proxy(url: str) -> str:
+    try:
+        Proxies.stated(url, None, {})
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return url
+
+
+ProxyUrl: TypeAlias = Annotated[str, AfterValidator(_is_proxy)] | None
+"""`proxy`: the HTTP proxy that calls go through, "" for none; that of the environment (https_proxy) if not given."""
+NoProxy: TypeAlias = tuple[str, ...] | None
+"""`no_proxy`: hosts, domains and networks that are called directly; those of the environment if not given."""
 
 
 def load_settings(path: Path, section: type[AnySection]) -> AnySection:
     """The settings in a TOML file."""
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        return parse_settings(path.read_text("utf-8"), section, path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {one_line(error)}.") from error
+
+
+def parse_settings(text: str, section: type[AnySection], path: Path) -> AnySection:
+    """The settings in a TOML text, which is or will be in a file."""
+    try:
+        table = tomllib.loads(text)
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {one_line(error)}.") from error
     try:
@@ -34,6 +59,61 @@ def load_settings(path: Path, section: type[AnySection]) -> AnySection:
 def toml_of(settings: Mapping[str, Any]) -> str:
     """Settings as TOML; keys without a value are left out, since TOML has no null."""
     return tomli_w.dumps(_without_none(settings))
+
+
+def applied(text: str, changes: Sequence[str] | Mapping[str, object]) -> str:
+    """A template with other values (by key, or key=value as for `pgfl run --set`); its comments stay.
+
+    >>> print(applied("a = 1  # one\\n\\n[b]\\nc = 2\\n", ["a=3", "b.d=[4]"]))
+    a = 3  # one
+    <BLANKLINE>
+    [b]
+    c = 2
+    d = [4]
+    <BLANKLINE>
+    """
+    stated = dict(changes) if isinstance(changes, Mapping) else dict(map(_stated, changes))
+    for place, value in stated.items():
+        section, _, key = place.rpartition(".")
+        text = _with_value(text, section, key, value)
+    return text
+
+
+def _stated(change: str) -> tuple[str, Any]:
+    """The key and the value of key=value."""
+    value: Any = {}
+    apply_override(value, change)
+    place = change.partition("=")[0].strip()
+    for part in place.split("."):
+        value = value[part]
+    return place, value
+
+
+def _with_value(text: str, section: str, key: str, value: Any) -> str:
+    lines = text.splitlines()
+    headers = [number for number, line in enumerate(lines) if line.startswith("[")]
+    begins = next((number for number in headers if lines[number].split("#")[0].strip() == f"[{section}]"), None)
+    if section and begins is None:
+        return f"{text.rstrip()}\n\n[{section}]\n{key} = {_literal(value)}\n"
+    first = 0 if begins is None else begins + 1
+    last = next((number for number in headers if number >= first), len(lines))
+    written = re.compile(rf"(?:# ?)?{re.escape(key)} = .*?(\s+# .*)?")
+    for number in range(first, last):
+        if found := written.fullmatch(lines[number]):
+            lines[number] = f"{key} = {_literal(value)}{found[1] or ''}"
+            return "\n".join(lines) + "\n"
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    return "\n".join([*lines[:last], f"{key} = {_literal(value)}", *lines[last:]]) + "\n"
+
+
+def _literal(value: Any) -> str:
+    """A value on one line of TOML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_literal(item)}" for key, item in value.items() if item is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,11 +133,13 @@ def _keys(section: type[Section], prefix: str = "") -> Iterator[str]:
 
 SITE = """\
 name = "{name}"
+# proxy = "http://proxy.example.org:3128"  # for calls to neighbours; https_proxy of the environment unless given
 
 [listen]
 host = "0.0.0.0"          # the address to listen on
 port = 9094               # for clients and neighbouring sites
 # per_address = 256       # connections from one address; raise it for many clients behind one router
+# balancers = ["10.1.0.7"]  # load balancers that say who calls (PROXY protocol 2); from elsewhere it is not believed
 # metrics = "127.0.0.1:9095"  # /metrics for Prometheus and /health; off unless given, anyone who reaches it can read it
 
 [timing]
@@ -116,6 +198,7 @@ target = "y"              # all other columns are features
 intercept = false
 task = "regression"       # or "classification", with labels 0 and 1
 
+# proxy = "http://proxy.example.org:3128"  # for calls to the site; https_proxy of the environment unless given
 share_budget = true       # the site may know how many releases your policy allows; it never depends on data
 
 [site]

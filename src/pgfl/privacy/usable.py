@@ -31,7 +31,7 @@ def unusable(budget: Budget, rounds: int | None = None) -> str | None:
     last, zeta = _last(budget, rounds), budget.zeta
     spread = math.sqrt(float(budget.phi(last)) / float(budget.phi(1)))
     if spread > MOST_SPREAD:
-        better = math.ceil(1e5 * _GOOD_SPREAD ** (-2.0 / (last - 1))) / 1e5
+        better = sound_zeta(last)
         fewer = int(1 + 2.0 * math.log(_GOOD_SPREAD) / -math.log(zeta))
         return (
             f"With privacy.zeta = {zeta:g} the first of {last} releases has {spread:.2g} times the noise of the last: "
@@ -45,6 +45,11 @@ def unusable(budget: Budget, rounds: int | None = None) -> str | None:
             f"training, which use {used:.2g} of it, with the largest noise; set max_releases = {last}."
         )
     return None
+
+
+def sound_zeta(releases: int) -> float:
+    """The least ζ, rounded up, with which the first of so many releases has ten times the noise of the last."""
+    return 1.0 if releases < 2 else math.ceil(1e5 * _GOOD_SPREAD ** (-2.0 / (releases - 1))) / 1e5
 
 
 def _last(budget: Budget, rounds: int | None) -> int:

@@ -55,8 +55,8 @@ def check_accepted(home: Path, offer: Offer) -> bool:
     if changes:
         write_text(home / OFFERED, offer.text)
         raise NetworkError(
-            f"The site has changed the training ({'; '.join(changes)}); if you agree, run `pgfl client accept` with "
-            "your client.toml and join again, else ask the site's operator."
+            f"The site has changed the training ({'; '.join(changes)}); if you agree, run `pgfl client accept` in "
+            "its folder (or with --home) and join again, else ask the site's operator."
         )
     (home / OFFERED).unlink(missing_ok=True)  # the site took it back
     return False

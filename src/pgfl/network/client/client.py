@@ -29,24 +29,25 @@ from pgfl.network.client.samples import Samples
 from pgfl.network.client.settings import ClientSettings
 from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity, messages
-from pgfl.network.protocol.connection import TLS, Transport
+from pgfl.network.protocol.connection import TlsTransport, Transport
 from pgfl.network.protocol.identity import SiteCertificate
 from pgfl.network.protocol.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.network.protocol.messages import read_request
-from pgfl.network.protocol.streams import Ended, SiteStream
+from pgfl.network.protocol.streams import NOT_INVITED, Ended, SiteStream
 from pgfl.network.protocol.wire import Frame, Limits
 from pgfl.network.rotation import PINS, RotatedFile, SitePins
 from pgfl.objectives import Bounds
 from pgfl.privacy.usable import noise_in_words, unusable
 
 log = logging.getLogger(__name__)
+CODE = "invitation.code"  # in a client's folder
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between two streams, in seconds
 
 
 class Participant:
     """One client, from its start until its site ends the training or its own account ends its part."""
 
-    def __init__(self, settings: ClientSettings, samples: Samples, transport: Transport = TLS) -> None:
+    def __init__(self, settings: ClientSettings, samples: Samples, transport: Transport | None = None) -> None:
         self.settings, self.samples = settings, samples
         self.home = Path(settings.home)
         self._keys = RotatedFile(self.home / identity.CLIENT_KEY)
@@ -58,13 +59,13 @@ class Participant:
         self.rounds: ClientRounds | None = None
         self.masked: MaskedRounds | None = None
         self.answered = 0
-        self.stream_worked = self._over = False
+        self.stream_worked = self._over = self.training_over = False
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[str]] | None = None
         self._limited_log = RateLimitedLogger(log)
         self.stream = SiteStream(
             self._pins.accepted, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
             encode_budget(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
-            self.takes_part_masked, transport=transport,
+            self.takes_part_masked, self._code, transport=transport or TlsTransport(settings.proxies()),
         )  # fmt: skip
 
     @property
@@ -112,7 +113,10 @@ class Participant:
             self.stream_worked = False
             ended = await self.stream.run(self.settings.site.address)
             if ended.how == "stopped":
+                self.training_over = True
                 return ended.reason
+            if ended.how == "refused" and ended.reason.startswith(NOT_INVITED) and self._code():
+                raise NetworkError(f"The site refuses this client: {ended.reason}.")
             where = self.settings.site.address
             self._limited_log.warning(
                 f"{ended.how} {ended.reason}", f"the stream to {where} ended ({ended.how}: {ended.reason})"
@@ -160,6 +164,13 @@ class Participant:
         self.answered += 1
         return reply
 
+    def _code(self) -> str:
+        """The code of the invitation, until the site has let this client in."""
+        try:
+            return (self.home / CODE).read_text().strip()
+        except FileNotFoundError:
+            return ""
+
     def _handle_masked(self, frame: Frame) -> bytes | None:
         if self.masked is None:
             log.warning("the site asks for masked sums, in which this client takes no part: ignored")
@@ -174,6 +185,7 @@ class Participant:
             self.rounds = self._begin(offer)
             self.masked = self._begin_masked(offer, self.rounds)
         self.rounds.welcomed(welcome.releases)
+        (self.home / CODE).unlink(missing_ok=True)
         self._identity_worked()
         made = self.account.releases
         log.info("welcome as %s in cluster %s; %d releases so far", welcome.client, offer.cluster, made)

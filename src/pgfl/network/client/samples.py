@@ -6,9 +6,11 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from pgfl.federation.frames import TableFile
 from pgfl.network.client.settings import ClientSettings
 from pgfl.objectives import Logistic
 from pgfl.results.rows import ArrayRows
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -83,16 +87,30 @@ def clipped(settings: ClientSettings, features: Floats, targets: Floats) -> Samp
 
 def load_samples_apart(settings: ClientSettings) -> Samples:
     """`load_samples` in a fork, unless this process has threads, or polars already."""
+    return _apart(settings.data, partial(load_samples, settings))
+
+
+def columns_apart(path: str) -> list[str]:
+    """The columns of a table, in the same way."""
+    return _apart(path, partial(_columns, path))
+
+
+def _columns(path: str) -> list[str]:
+    return list(TableFile(path).columns)
+
+
+def _apart(path: str, read: Callable[[], Found]) -> Found:
+    """What `read` makes of a file, in a fork, so that the memory which that takes is given back."""
     if "polars" in sys.modules or threading.active_count() > 1:
-        return load_samples(settings)
+        return read()
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    reader = context.Process(target=_send_samples, args=(settings, here, there))
+    reader = context.Process(target=_send, args=(read, here, there))
     reader.start()
     there.close()
     with here:
         try:
-            found: Samples | Exception | None = here.recv()
+            found: Found | Exception | None = here.recv()
         except EOFError:
             found = None
     reader.join()
@@ -100,16 +118,16 @@ def load_samples_apart(settings: ClientSettings) -> Samples:
         raise found
     if found is None:
         raise DataError(
-            f"Reading {settings.data} was cut off (exit code {reader.exitcode}); is there enough memory? Start again."
+            f"Reading {path} was cut off (exit code {reader.exitcode}); is there enough memory? Start again."
         )
     return found
 
 
-def _send_samples(settings: ClientSettings, here: Connection, there: Connection) -> None:
+def _send(read: Callable[[], object], here: Connection, there: Connection) -> None:
     """In the fork; it holds no other end of the pipe, so that it ends if the client does."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     here.close()
     try:
-        there.send(load_samples(settings))
+        there.send(read())
     except Exception as error:
         there.send(error)

@@ -16,7 +16,8 @@ from pgfl.config.section import Count, NotNegative, Positive, Section, maps_at
 from pgfl.maps import RowMap
 from pgfl.network.agreement import Name, Task, Training
 from pgfl.network.logs import LogSettings
-from pgfl.network.settings import load_settings
+from pgfl.network.protocol.proxies import Proxies
+from pgfl.network.settings import NoProxy, ProxyUrl, load_settings
 from pgfl.objectives import OBJECTIVES
 
 
@@ -117,10 +118,16 @@ class ClientSettings(Section):
     limits: TrainingLimits = Field(default_factory=TrainingLimits)
     roster: RosterFile | None = None  # needed where privacy.trust = "masked"
     log: LogSettings = Field(default_factory=LogSettings)
+    proxy: ProxyUrl = None
+    no_proxy: NoProxy = None
     share_budget: bool = True  # whether the site is told how many releases the policy allows, and their cost
     ledger: str = "ledger.db"
     training: str | None = None  # hash of the training configuration, where the owner insists on one
     record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this file undoes the noise
+
+    def proxies(self) -> Proxies:
+        """How the site is called."""
+        return Proxies.stated(self.proxy, self.no_proxy)
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:

@@ -19,6 +19,8 @@ from typing import Any, Final, Protocol
 
 from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol.listener import ConnectionLimits, Listener
+from pgfl.network.protocol.proxies import DIRECT, Proxies, host_and_port
+from pgfl.network.protocol.proxy_header import Network
 from pgfl.network.protocol.tls_frames import (
     CHUNK,
     CONNECT_SECONDS,
@@ -315,6 +317,7 @@ class Endpoint(Protocol):
     connections: ConnectionLimits
     keep_alive: KeepAlive
     refused: Counter[str]
+    balancers: tuple[Network, ...]  # whose connections begin with a header of the PROXY protocol
 
     def trusted(self) -> bytes:
         """Return the certificates of neighbours (PEM)."""
@@ -365,26 +368,33 @@ class Transport(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class TlsTransport:
-    """Frames over TLS 1.3 and TCP."""
+    """Frames over TLS 1.3 and TCP; calls go through the proxies that are stated."""
+
+    proxies: Proxies = DIRECT
 
     def listen(self, endpoint: Endpoint) -> FramePort:
         """Return a TCP port for an endpoint."""
         return FramePort(
             endpoint.tls, endpoint.first_bytes, endpoint.converse, endpoint.outbox_bytes, endpoint.refused,
-            endpoint.connections, endpoint.keep_alive,
+            endpoint.connections, endpoint.keep_alive, endpoint.balancers,
         )  # fmt: skip
 
     async def call(
         self, callee: Callee, conversation: Conversation, longest: int, outbox_bytes: int, keep_alive: KeepAlive
     ) -> FrameConnection:
         """Connect and begin the handshake."""
-        host, _, port = callee.address.rpartition(":")
+        loop = asyncio.get_running_loop()
         try:
+            (host, port), proxy = host_and_port(callee.address), self.proxies.of(callee.address)
             frames = TlsFrames(callee.tls(), longest, callee.name, callee.fingerprints)
             connection = FrameConnection(frames, conversation, CONNECT_SECONDS, outbox_bytes, keep_alive)
             async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().create_connection(lambda: connection, host.strip("[]"), int(port))
+                if proxy is None:
+                    await loop.create_connection(lambda: connection, host, port)
+                else:
+                    await loop.create_connection(lambda: connection, sock=await proxy.tunnel(callee.address))
         except (OSError, ValueError) as error:
             raise BadConnection.because(error) from error
         return connection
@@ -405,11 +415,12 @@ class FramePort:
         refused: Counter[str],
         limits: ConnectionLimits,
         keep_alive: KeepAlive = KEEP_ALIVE,
+        balancers: tuple[Network, ...] = (),
     ) -> None:
         """Call `tls` for every connection, and `converse` with the peer's address."""
         self._tls, self._longest, self._converse, self._outbox_bytes = tls, longest, converse, outbox_bytes
         self._limits, self._keep_alive = limits, keep_alive
-        self._listener = Listener(self._serve, refused, limits)
+        self._listener = Listener(self._serve, refused, limits, balancers=balancers)
         self._chunk = memoryview(bytearray(CHUNK))
         self._connections: set[FrameConnection] = set()
 

@@ -25,6 +25,7 @@ SITE_KEY, SITE_CERTIFICATE = "site.key", "site.crt"
 CLIENT_KEY, CLIENT_PUBLIC = "client.key", "client.pub"
 _VALID_FOR = datetime.timedelta(days=3650)
 _STREAM_CONTEXT = b"pgfl client stream v1\0"
+_INTRODUCTION_CONTEXT = b"pgfl site introduction v1\0"
 
 
 def check_name(kind: str, name: str) -> str:
@@ -144,6 +145,30 @@ def sign_challenge(key: ec.EllipticCurvePrivateKey, site: str, nonce: bytes) -> 
     return key.sign(_challenge(site, nonce), ec.ECDSA(hashes.SHA384()))
 
 
+def sign_introduction(key: Path, site: str, nonce: bytes, address: str) -> bytes:
+    """The proof of a site that was invited by another one (the fingerprint of its certificate), for one connection."""
+    loaded = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    assert isinstance(loaded, ec.EllipticCurvePrivateKey)  # as `create_site` makes it
+    return loaded.sign(_introduction(site, nonce, address), ec.ECDSA(hashes.SHA384()))
+
+
+def signed_by_site(certificate: SiteCertificate, signature: bytes, message: bytes) -> bool:
+    """Whether the key of a certificate signed a message."""
+    key = x509.load_pem_x509_certificate(certificate.pem).public_key()
+    try:
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signature, message, ec.ECDSA(hashes.SHA384()))
+            return True
+    except InvalidSignature:
+        pass
+    return False
+
+
+def proves_introduction(certificate: SiteCertificate, signature: bytes, site: str, nonce: bytes, address: str) -> bool:
+    """Whether the owner of a certificate signed this site's challenge and the address."""
+    return signed_by_site(certificate, signature, _introduction(site, nonce, address))
+
+
 def create_site(home: Path, name: str, hosts: list[str]) -> SiteCertificate:
     """A new site: `site.key` (readable by its owner only) and `site.crt` to hand out."""
     check_name("site", name)
@@ -227,6 +252,10 @@ def _pem(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> 
 
 def _challenge(site: str, nonce: bytes) -> bytes:
     return _STREAM_CONTEXT + site.encode() + b"\0" + nonce
+
+
+def _introduction(site: str, nonce: bytes, address: str) -> bytes:
+    return _INTRODUCTION_CONTEXT + site.encode() + b"\0" + nonce + b"\0" + address.encode()
 
 
 def _write_private(path: Path, content: bytes) -> None:

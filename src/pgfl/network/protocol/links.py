@@ -14,7 +14,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,6 +193,9 @@ class PeerLink:
     on_down: Callable[[str, str], None]  # it is not, with the reason
     keep_alive: KeepAlive = KEEP_ALIVE
     transport: Transport = TLS
+    introduce: Callable[[], Awaitable[None]] | None = (
+        None  # what comes before the first call, of a site that was invited
+    )
     _outbox: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=_KEPT_PUBLICATIONS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _sending: bool = False
@@ -352,6 +355,9 @@ class PeerLink:
         self.on_reply(self.peer, reply)
 
     async def _call(self) -> PeerConnection:
+        if self.introduce is not None:
+            await self.introduce()
+            self.introduce = None
         longest, known = self.service.limits.frame_bytes, self.neighbour
         talk = PeerConnection(self.service, calls=False)
         callee = Callee(known.address, None, known.trusted, known.certificate.tls_name, self.certificate, self.key)

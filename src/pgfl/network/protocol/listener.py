@@ -1,6 +1,7 @@
 """A port with limits: so many connections at a time and per address; each one is handed to a coroutine.
 
-An IPv6 address counts as its /64: that is what one caller is given, so that it could call from 2⁶⁴ addresses.
+The address is the caller's, also behind a load balancer that the operator stated and that says who calls. An IPv6
+address counts as its /64: that is what one caller is given, so that it could call from 2⁶⁴ addresses.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from pgfl.network import processes
 from pgfl.network.logs import RateLimitedLogger
+from pgfl.network.protocol.proxy_header import BadHeader, Network, is_among, read_source
 
 log = logging.getLogger(__name__)
 _FILES_FOR_OTHERS = 256
@@ -65,6 +67,7 @@ class Listener:
     refused: Counter[str]
     limits: ConnectionLimits = LIMITS
     files: int = 1  # that a connection takes
+    balancers: tuple[Network, ...] = ()  # whose connections begin with a header of the PROXY protocol
     _open: Counter[str] = field(default_factory=Counter)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
@@ -101,21 +104,53 @@ class Listener:
                 await asyncio.sleep(1.0)
                 continue
             host = counted_address(address[0])
-            if self._open[host] >= self.limits.per_address or self._open.total() >= self._together:
-                connection.close()
-                self.refused["connections"] += 1
-                self._limited_log.warning(
-                    host, f"a connection from {host} is refused: {self._open[host]} are open already"
-                )
+            behind = self._is_balancer(address[0])
+            if self._open.total() >= self._together or (not behind and self._open[host] >= self.limits.per_address):
+                self._refuse(connection, host)
                 continue
             self._open[host] += 1
-            self._keep(self._visited(connection, host))
+            visited = self._announced(connection, host) if behind else self._visited(connection, host)
+            self._keep(visited)
+
+    def _is_balancer(self, address: str) -> bool:
+        """Whether a connection from this address says who calls."""
+        return is_among(address, self.balancers)
+
+    def _refuse(self, connection: socket.socket, host: str) -> None:
+        connection.close()
+        self.refused["connections"] += 1
+        self._limited_log.warning(host, f"a connection from {host} is refused: {self._open[host]} are open already")
+
+    async def _announced(self, connection: socket.socket, balancer: str) -> None:
+        """Visit once the load balancer has said who calls; the connection counts as the balancer's until then."""
+        try:
+            async with asyncio.timeout(self.limits.handshake):
+                source = await read_source(connection)
+        except (BadHeader, OSError) as error:
+            connection.close()
+            self.refused["proxy header"] += 1
+            why = str(error) or "it does not come"
+            self._limited_log.warning(
+                f"header {balancer}", f"a connection from the load balancer {balancer} is refused: its header, {why}"
+            )
+            return
+        finally:
+            self._leave(balancer)
+        host = balancer if source is None else counted_address(source)
+        if source is not None and self._open[host] >= self.limits.per_address:
+            self._refuse(connection, host)
+            return
+        self._open[host] += 1
+        await self._visited(connection, host)
 
     async def _visited(self, connection: socket.socket, host: str) -> None:
         try:
             with suppress(OSError):
                 await self.visit(connection, host)
         finally:
-            self._open[host] -= 1
-            if not self._open[host]:
-                del self._open[host]
+            self._leave(host)
+
+    def _leave(self, host: str) -> None:
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]

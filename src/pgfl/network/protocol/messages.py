@@ -23,6 +23,7 @@ SiteName = Annotated[str, Field(max_length=63)]
 Name = Annotated[str, Field(max_length=256)]
 Reason = Annotated[str, Field(max_length=500)]
 Digest = Annotated[str, Field(max_length=64, pattern=HEX)]
+Code = Annotated[str, Field(max_length=64, pattern=HEX)]  # of an invitation, once
 ClusterName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -54,7 +55,8 @@ class Hello(Header):
     """A client proves who it is, and reports how many releases it has made and, unless it minds, may make.
 
     With `terms` (`entrusting.SiteTerms`) it entrusts its contributions to this site, where the training asks for that.
-    `masks` says that it takes part in masked sums, where the training has them.
+    `masks` says that it takes part in masked sums, where the training has them. The first time a client that was
+    invited also says the one-time code of its `invitation`.
     """
 
     kind = Kind.HELLO
@@ -64,6 +66,7 @@ class Hello(Header):
     budget: Annotated[str, Field(max_length=500)] | None = None
     terms: Annotated[str, Field(max_length=4096)] = ""
     masks: bool = False
+    invitation: Code = ""
 
 
 class Welcome(Header):
@@ -130,6 +133,26 @@ class Refused(Header):
 
 
 # Between neighbouring sites -------------------------------------------------------------------------------------------
+
+
+class Introduction(Header):
+    """A site that was invited shows its certificate (PEM) to its neighbour to be, and where it is called, if at all.
+
+    It replies to the challenge, as it is no neighbour yet that could show its certificate in TLS.
+    """
+
+    kind = Kind.INTRODUCTION
+    invitation: Code
+    certificate: Annotated[str, Field(max_length=16_384)]
+    address: Name = ""  # host:port
+    signature: Annotated[str, Field(max_length=512, pattern=HEX)]
+
+
+class Introduced(Header):
+    """A site is linked from now on."""
+
+    kind = Kind.INTRODUCED
+    site: SiteName
 
 
 class PeerHello(Header):
@@ -201,7 +224,7 @@ class Acknowledged(Header):
 
 
 BETWEEN_SITE_AND_CLIENT: Expected = (Challenge, Hello, Welcome, Request, Answer, Decline, Stop, Refused)
-BETWEEN_SITES: Expected = (PeerHello, Publication, LearnedPublication, Acknowledged)
+BETWEEN_SITES: Expected = (PeerHello, Publication, LearnedPublication, Acknowledged, Introduction, Introduced)
 
 
 # Messages with vectors, as the roles know them ------------------------------------------------------------------------

@@ -34,9 +34,12 @@ _TO_CLIENT_FIRST: Expected = (messages.Challenge, messages.Refused)
 _TO_CLIENT: Expected = (
     messages.Welcome, messages.Request, messages.Stop, messages.Refused, *masked_messages.TO_CLIENT
 )  # fmt: skip
-_TO_SITE_FIRST: Expected = (messages.Hello,)
+_TO_SITE_FIRST: Expected = (messages.Hello, messages.Introduction)
 _TO_SITE: Expected = (messages.Answer, messages.Decline, *masked_messages.TO_SITE)
 _MALFORMED_ALLOWED: Final = 20  # of one stream; then it is closed
+
+
+NOT_INVITED: Final = "its invitation"  # how a refusal begins that no other attempt mends
 
 
 # The site's end -------------------------------------------------------------------------------------------------------
@@ -46,17 +49,22 @@ class AuthenticationFailed(Exception):
     """A stream is refused; the text goes to the client and to the log."""
 
 
+def _no_introductions(header: messages.Introduction, nonce: bytes, host: str) -> None:
+    raise AuthenticationFailed("nobody is invited here")
+
+
 @dataclass
 class ClientStreams:
-    """All open streams. `authenticate(hello, nonce)` names the client or raises `AuthenticationFailed`."""
+    """All open streams. `authenticate(hello, nonce, host)` names the client or raises `AuthenticationFailed`."""
 
     site: str
     limits: Limits
-    authenticate: Callable[[messages.Hello, bytes], str]
+    authenticate: Callable[[messages.Hello, bytes, str], str]
     on_open: Callable[[str], None]
     on_frame: Callable[[str, Frame], None]
     on_close: Callable[[str], None]
     on_refused_release: Callable[[str, int], None] = lambda client, number: None  # it was in a malformed frame
+    introduce: Callable[[messages.Introduction, bytes, str], None] = _no_introductions  # links a site that was invited
     refused: Counter[str] = field(default_factory=Counter)
     _open: dict[str, Connection] = field(default_factory=dict)
     _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
@@ -147,13 +155,23 @@ class _ClientStream:
     def _greeted(self, frame: bytes) -> None:
         try:
             hello = decode(frame, self._streams.limits, _TO_SITE_FIRST).header
+            if isinstance(hello, messages.Introduction):
+                self._introduced(hello)
+                return
             assert isinstance(hello, messages.Hello)
-            self._client = self._streams.authenticate(hello, self._nonce)
+            self._client = self._streams.authenticate(hello, self._nonce, self._host)
         except (Malformed, AuthenticationFailed) as error:
             self._refuse(str(error))
             return
         self._in_time()
         self._streams.welcome(self._client, self._connection)
+
+    def _introduced(self, header: messages.Introduction) -> None:
+        """Link a site that was invited; it calls again, as a neighbour."""
+        self._streams.introduce(header, self._nonce, self._host)
+        self._in_time()
+        self._connection.send(encode(messages.Introduced(site=self._streams.site)))
+        self._connection.close()
 
     def _in_time(self) -> None:
         if self._late is not None:
@@ -188,6 +206,7 @@ class SiteStream:
     budget: str | None = None  # as the owner lets the site know it
     terms: Callable[[], str] = str  # of a client that trusts this site
     masks: bool = False  # whether it takes part in masked sums
+    invitation: Callable[[], str] = str  # the code of an invitation that was not used yet
     keep_alive: KeepAlive = KEEP_ALIVE
     transport: Transport = TLS
     refused: Counter[str] = field(default_factory=Counter)
@@ -314,5 +333,6 @@ class _Dialogue:
             budget=stream.budget,
             terms=stream.terms(),
             masks=stream.masks,
+            invitation=stream.invitation(),
         )
         return encode(hello)

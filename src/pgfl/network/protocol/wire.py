@@ -28,7 +28,7 @@ from pgfl.arrays import Floats
 
 Words: TypeAlias = NDArray[np.uint64]
 MAGIC: Final = b"PGFL"
-VERSION = 8  # one more whenever a message changes; a test compares it with the messages
+VERSION = 9  # one more whenever a message changes; a test compares it with the messages
 LARGEST: Final = 2**53  # which no count reaches; exact in JSON
 _PREFIX: Final = struct.Struct("<4sBBI")
 _KIND_PLACE: Final = 5
@@ -62,6 +62,8 @@ class Kind(IntEnum):
     PUBLICATION = 17
     ACKNOWLEDGED = 18
     LEARNED_PUBLICATION = 19
+    INTRODUCTION = 20
+    INTRODUCED = 21
     PREPARE = 32
     KEYS = 33
     COHORT = 34

@@ -134,6 +134,7 @@ def restore(archive: Path, home: Path) -> tuple[str, int, int]:
         put_back(home, files)
         note.unlink(missing_ok=True)
     with closing(SiteStore.of_site(home)) as store:
+        store.revoke_all()  # codes that were used after the backup would be good again
         return name, store.last_round(), len(accounts)
 
 

@@ -12,10 +12,11 @@ from pgfl.arrays import AnyArray
 
 @dataclass(frozen=True)
 class Members:
-    """Whom the operator admitted, by name with their clusters, and the neighbours that are linked."""
+    """Whom the operator admitted, by name with their clusters, the neighbours that are linked, and who is invited."""
 
     clients: Mapping[str, str]
     neighbours: frozenset[str]
+    invited: frozenset[tuple[str, str]] = frozenset()  # kind and name
 
 
 @dataclass(frozen=True)

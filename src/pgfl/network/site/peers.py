@@ -14,6 +14,7 @@ from pgfl.network.protocol.links import PeerConnection, PeerLink, PeerService, R
 from pgfl.network.protocol.messages import encode_publication, read_publication
 from pgfl.network.protocol.wire import Frame, encode
 from pgfl.network.site.effects import Handle, Phase
+from pgfl.network.site.introduction import Introducing
 from pgfl.network.site.state import SiteState
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Peers:
         link = self._links[name] = PeerLink(
             self._state.settings.name, name, self.neighbours[name], shown.certificate_file, shown.key_file,
             self.service, lambda: self._greeting(name), self._replied, self._down, transport=self._transport,
+            introduce=Introducing(shown, self._state.store, self.neighbours[name], self._transport).run,
         )  # fmt: skip
         self._supervise(link.start())
 

@@ -66,6 +66,7 @@ class SiteRounds:
     connected: set[str] = field(default_factory=set)
     up: set[str] = field(default_factory=set)
     retired: set[str] = field(default_factory=set)  # clients that declined for good
+    invited: frozenset[tuple[str, str]] = frozenset()  # kind and name of those who can still come by an invitation
     apart: int = 0  # the last rounds, in a row, that were trained with too few neighbours
     _ready_peers: set[str] = field(default_factory=set)
     _suspects: set[str] = field(default_factory=set)
@@ -127,7 +128,7 @@ class SiteRounds:
         """Whether enough of this site's own clients are there, so that its neighbours may begin."""
         if self._opened:
             return True
-        everyone = self.admitted - self.retired <= self.connected
+        everyone = self.admitted - self.retired <= self.connected and not self._expected("client")
         return everyone or (self._start_over and self._missing_clients() is None)
 
     @property
@@ -135,8 +136,12 @@ class SiteRounds:
         """What the quorum for the next round lacks, in words; None if it is there."""
         return self._missing_clients() or self._missing_neighbours()
 
+    def _expected(self, kind: str) -> int:
+        """How many who are invited are waited for like members: all of them until the first round of the training."""
+        return 0 if self._opened or self.round else sum(invited == kind for invited, _ in self.invited)
+
     def _missing_clients(self) -> str | None:
-        expected = len(self.admitted - self.retired)
+        expected = len(self.admitted - self.retired) + self._expected("client")
         needed = math.ceil(self.quorum.clients * expected)
         if len(self.able) >= needed:
             return None
@@ -150,14 +155,15 @@ class SiteRounds:
             level |= {peer for peer in self.neighbours if self.rounds in self._received.get(peer, {})}
         if self.apart < self.quorum.apart or len(level) >= self._needed_neighbours:
             return None
+        expected = len(self.neighbours) + self._expected("site")
         return (
-            f"{len(level)} of {len(self.neighbours)} neighbours are here and at round {self.round}, "
+            f"{len(level)} of {expected} neighbours are here and at round {self.round}, "
             f"{self._needed_neighbours} are needed"
         )
 
     @property
     def _needed_neighbours(self) -> int:
-        return min(self.quorum.neighbours, len(self.neighbours))
+        return min(self.quorum.neighbours, len(self.neighbours) + self._expected("site"))
 
     def _is_level(self, peer: str) -> bool:
         return self._newest(peer) >= self.round - self.timing.staleness
@@ -188,7 +194,7 @@ class SiteRounds:
     def _adopt(self) -> list[Effect]:
         members, self._next_members = self._next_members, None
         assert members is not None
-        admitted, neighbours = set(members.clients), set(members.neighbours)
+        admitted, neighbours, self.invited = set(members.clients), set(members.neighbours), members.invited
         self.role.adopt(members)
         changed = Changed(
             round=(self.round if self._rollback is None else self._rollback.round) + 1,
@@ -382,7 +388,8 @@ class SiteRounds:
             return self._wait_or_give_up(now)
         self._alone_since = self._noted = None
         if not self._opened:
-            everyone = self.admitted - self.retired <= self.connected and self.neighbours <= self.up & self._ready_peers
+            here = self.admitted - self.retired <= self.connected and self.neighbours <= self.up & self._ready_peers
+            everyone = here and not self._expected("client") and not self._expected("site")
             until = now if everyone else self._start_by
         elif able and able <= self._outstanding.keys() and not self._late:
             until = self._opened_at + self.timing.answers  # everyone is still computing: rounds must not race by

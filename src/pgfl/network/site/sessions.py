@@ -23,9 +23,11 @@ from pgfl.network.protocol.identity import ClientKey
 from pgfl.network.protocol.listener import LIMITS, ConnectionLimits
 from pgfl.network.protocol.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.network.protocol.messages import read_answer
+from pgfl.network.protocol.proxy_header import Network
 from pgfl.network.protocol.streams import AuthenticationFailed, ClientStreams
 from pgfl.network.protocol.tls_frames import KEEP_ALIVE, KeepAlive
 from pgfl.network.protocol.wire import Frame, encode
+from pgfl.network.site.admission import Admission
 from pgfl.network.site.effects import Handle, Phase
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.state import SiteState
@@ -51,6 +53,7 @@ class Port:
     connections: ConnectionLimits = LIMITS
     keep_alive: KeepAlive = KEEP_ALIVE
     transport: Transport = TLS
+    balancers: tuple[Network, ...] = ()  # load balancers that say who calls
     refused: Counter[str] = field(default_factory=Counter)
     _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
     _tls: tuple[bytes, ssl.SSLContext] | None = None
@@ -130,14 +133,20 @@ class ClientSessions:
         handle: Handle,
         fail: Callable[[BaseException], None],
         on_change: Callable[[], None],
+        on_members: Callable[[], None] = lambda: None,
     ) -> None:
-        """`fail` ends the site; `on_change` is called whenever a client connects or disconnects."""
+        """`fail` ends the site; `on_change` is called whenever a client connects or disconnects.
+
+        `on_members` is called after an invitation was used.
+        """
         self._state, self._handle, self._fail, self._on_change = state, handle, fail, on_change
         self._rounds, self._store, self._masked = state.rounds, state.store, state.masked
         self.streams = ClientStreams(
             state.settings.name, state.limits, self._authenticate, self._stream_opened, self._frame,
             self._stream_closed, self._refused_release,
         )  # fmt: skip
+        self.admission = Admission(state, on_members)
+        self.streams.introduce = self.admission.introduce
         self.budgets: dict[str, SharedBudget | None] = {}
         self.unsaved_releases: dict[str, int] = {}  # by client
         self._save_timer: asyncio.TimerHandle | None = None
@@ -146,15 +155,22 @@ class ClientSessions:
 
     # connecting and disconnecting -------------------------------------------------------------------------------------
 
-    def _authenticate(self, hello: messages.Hello, nonce: bytes) -> str:
+    def _authenticate(self, hello: messages.Hello, nonce: bytes, host: str = "") -> str:
         try:
             key = ClientKey.parse(hello.key.encode())
         except Exception as error:
             raise AuthenticationFailed("its key cannot be read") from error
-        client = self._store.client_of(key)
-        if client is None or client not in self._rounds.admitted:
+        client, proof = self._store.client_of(key), bytes.fromhex(hello.signature)
+        if client is None and hello.invitation:
+            if not key.verifies(proof, self._state.certificate.fingerprint, nonce):
+                raise AuthenticationFailed("the signature of a client that was invited is wrong")
+            self.admission.admit(hello.invitation, key, host)
+            client = self._store.client_of(key)
+        if client is not None and client not in self._rounds.admitted:
+            raise AuthenticationFailed(f"client {client} takes part from the next round on")
+        if client is None:
             raise AuthenticationFailed(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
-        if not key.verifies(bytes.fromhex(hello.signature), self._state.certificate.fingerprint, nonce):
+        if not key.verifies(proof, self._state.certificate.fingerprint, nonce):
             raise AuthenticationFailed(f"the signature for client {client} is wrong")
         self._entrusted(client, hello.terms)
         if self._masked is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -13,7 +14,9 @@ from pgfl.config.section import NotNegative, Positive, Section
 from pgfl.network.agreement import Name, Training
 from pgfl.network.logs import LogSettings
 from pgfl.network.protocol.listener import LIMITS, ConnectionLimits
-from pgfl.network.settings import load_settings
+from pgfl.network.protocol.proxies import Proxies
+from pgfl.network.protocol.proxy_header import Network
+from pgfl.network.settings import NoProxy, ProxyUrl, load_settings
 from pgfl.network.site.bounds import REFUSED_RADII, ClientBound
 from pgfl.network.site.effects import Quorum, Timing
 from pgfl.objectives import Bounds
@@ -30,6 +33,7 @@ class Listening(Section):
     connections: Annotated[int, Field(ge=16, le=65536)] = LIMITS.together  # at a time
     per_address: Annotated[int, Field(ge=1, le=65536)] = LIMITS.per_address  # of them; clients behind one router share
     metrics: Annotated[str, Field(pattern=r"^.+:\d{1,5}$")] | None = None  # host:port of /metrics and /health
+    balancers: tuple[str, ...] = ()  # load balancers that say who calls by the PROXY protocol, version 2
 
     @model_validator(mode="before")
     @classmethod
@@ -40,6 +44,18 @@ class Listening(Section):
                 "their place, best with the number of `peers`, which neighbours know, and tell clients the new address."
             )
         return table
+
+    @model_validator(mode="after")
+    def _addresses(self) -> Self:
+        try:
+            self.networks()
+        except ValueError as error:
+            raise ValueError(f"`listen.balancers` must be addresses or networks, as in 10.1.0.0/16: {error}.") from None
+        return self
+
+    def networks(self) -> tuple[Network, ...]:
+        """Where the load balancers are."""
+        return tuple(map(ip_network, self.balancers))
 
     def limits(self) -> ConnectionLimits:
         """On the connections to the port."""
@@ -104,7 +120,13 @@ class SiteSettings(Section):
     bounds: BoundSettings = Field(default_factory=BoundSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     training: Training
+    proxy: ProxyUrl = None
+    no_proxy: NoProxy = None
     record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this folder undoes the noise
+
+    def proxies(self) -> Proxies:
+        """How neighbours are called."""
+        return Proxies.stated(self.proxy, self.no_proxy)
 
 
 def load_site(path: Path) -> SiteSettings:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from pgfl.errors import NetworkError, SiteCrashed, is_damage
-from pgfl.network.protocol.connection import TLS, Transport
+from pgfl.network.protocol.connection import TlsTransport, Transport
 from pgfl.network.protocol.messages import RequestFrames
 from pgfl.network.site.effects import (
     Ask,
@@ -42,18 +42,21 @@ _POLL_SECONDS = 1.0  # how often the operator's changes are polled
 class Site:
     """One site, from its start to its last round. It is running or it has ended, never half alive."""
 
-    def __init__(self, settings: SiteSettings, transport: Transport = TLS) -> None:
+    def __init__(self, settings: SiteSettings, transport: Transport | None = None) -> None:
         """Load the site's folder; nothing is sent or received before `run`."""
         self.settings = settings
+        transport = transport or TlsTransport(settings.proxies())
         self.state = SiteState(settings)
         self.store, self.role, self.rounds = self.state.store, self.state.role, self.state.rounds
-        self.sessions = ClientSessions(self.state, self._handle, self._fail, self._write_live_soon)
+        self.sessions = ClientSessions(
+            self.state, self._handle, self._fail, self._write_live_soon, self._poll_membership_soon
+        )
         self.peers = Peers(self.state, self._handle, self._supervise, transport)
         certificate = self.state.certificate
         self.port = Port(
             certificate.certificate_file, certificate.key_file, self.state.limits.frame_bytes,
             self.sessions.streams.conversation, self.peers.service.conversation, self.peers.service.trusted,
-            settings.listen.limits(), transport=transport,
+            settings.listen.limits(), transport=transport, balancers=settings.listen.networks(),
         )  # fmt: skip
         self.reports = Reports(self.state, self.sessions, self.peers, self.port)
         self._membership = self.state.membership  # as the operator changed it last
@@ -229,13 +232,17 @@ class Site:
         except NetworkError as error:
             log.warning("changes cannot be read: %s", error)
             return
-        if coming.change != self._membership.change:
+        if (coming.change, coming.invited) != (self._membership.change, self._membership.invited):
             self._membership = coming
-            members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours))
+            members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours), coming.invited)
             rollback = None
             if coming.rollbacks != self.role.rollbacks:
                 rollback = self.state.rollback(coming.rollbacks)
             self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
+
+    def _poll_membership_soon(self) -> None:
+        """After a client or a site has used its invitation, once its frame is dealt with."""
+        self._loop.call_soon(self._poll_membership)
 
     def _poll_certificate(self) -> None:
         """Use the certificate to which the operator has switched; open streams go on."""

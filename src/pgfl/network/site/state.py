@@ -71,6 +71,7 @@ class SiteState:
             Quorum(**settings.quorum.model_dump()),
             choose=self._choose,
             masked=self.masked,
+            invited=self.membership.invited,
             round=self.role.server.round if saved is not None else 0,
             idle=max(0.0, time.time() - history[-1]["finished"]) if history else 0.0,
             apart=self._apart_before(len(neighbours)),

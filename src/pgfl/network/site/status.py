@@ -14,6 +14,7 @@ from pgfl import __version__
 from pgfl.drawing.pages import Templates, counted
 from pgfl.drawing.plots import cluster_colour, curves_svg
 from pgfl.errors import LedgerError, NetworkError
+from pgfl.network.invitation import shown_time
 from pgfl.network.processes import exclusive_lock
 from pgfl.network.settings import toml_of
 from pgfl.network.site.reports import LiveFigures
@@ -28,7 +29,7 @@ def status_of(home: Path) -> dict[str, Any]:
     """The figures of the site in this folder, for people and JSON."""
     with closing(SiteStore.of_site(home)) as store:
         clients, neighbours = store.clients().values(), store.neighbours().values()
-        history, last = store.history(1), store.last_round()
+        history, last, invited = store.history(1), store.last_round(), store.invitations()
     running = is_running(home)
     live = LiveFigures.read(home) if running else LiveFigures()
     return {
@@ -47,6 +48,7 @@ def status_of(home: Path) -> dict[str, Any]:
             | {"epsilon_left": _left(live, c.name, c.releases), "answers": live.answers.get(c.name, {})}
             for c in clients
         ],
+        "invitations": [{"kind": each.kind, "name": each.name, "until": shown_time(each.expires)} for each in invited],
         "neighbours": [{"name": n.certificate.name, "address": n.address} for n in neighbours],
     }
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -42,6 +43,34 @@ class Membership:
     clients: Mapping[str, Admitted]
     neighbours: Mapping[str, Neighbour]
     rollbacks: tuple[int, ...] = ()
+    invited: frozenset[tuple[str, str]] = frozenset()  # kind and name of open invitations
+
+
+Kind = Literal["client", "site"]
+CODE_BYTES = 16  # which nobody guesses
+
+
+@dataclass(frozen=True)
+class Invited:
+    """Who may come with a one-time code, until when (seconds since 1970)."""
+
+    kind: Kind
+    name: str
+    cluster: str  # of a client
+    expires: float
+
+
+class InvitationRefused(Exception):
+    """A code is good no more; the text goes to whoever has it, and to the log."""
+
+
+class UnknownCode(InvitationRefused):
+    """A code was never handed out: it is a guess, or from another site."""
+
+
+def digest_of_code(code: str) -> str:
+    """What is kept of a one-time code: it has 128 random bits, so that no salt and no slow hash are needed."""
+    return hashlib.sha256(b"pgfl invitation v1\0" + code.encode()).hexdigest()
 
 
 def neighbour_of(name: str, pem: bytes, address: str) -> Neighbour:
@@ -134,7 +163,10 @@ def _digest(*values: str | bytes | float | None) -> str:
 STORE, LOCK = "site.db", "site.lock"  # in a site's folder
 _MADE = ".made"  # beside it
 _KEPT_ROUNDS = 1000
-_TABLES = ("facts", "clients", "progress", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
+_TABLES = (
+    "facts", "clients", "progress", "expelled", "names", "neighbours", "state", "past", "rounds", "noised",
+    "invitations",
+)  # fmt: skip
 _SAW_RELEASE = "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?"
 _PAST_EVERY, _PAST_KEPT = 10, 20  # models of every tenth round can be taken back, of the last twenty such rounds
 _SCHEMA = """
@@ -154,6 +186,9 @@ CREATE TABLE IF NOT EXISTS rounds (
 CREATE TABLE IF NOT EXISTS noised (
     round INTEGER NOT NULL, pair TEXT NOT NULL, contributors INTEGER NOT NULL, sum BLOB NOT NULL, seal TEXT,
     PRIMARY KEY (round, pair));
+CREATE TABLE IF NOT EXISTS invitations (
+    code TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, cluster TEXT NOT NULL, expires REAL NOT NULL,
+    state TEXT NOT NULL, seal TEXT);
 """
 
 
@@ -211,7 +246,8 @@ class SiteStore:
     def membership(self) -> Membership:
         """Everyone who is admitted and linked, read in one piece."""
         with self._plain_errors(), snapshot(self._db):
-            return Membership(self._changes(), self.clients(), self.neighbours(), self.rollbacks())
+            invited = frozenset((each.kind, each.name) for each in self.invitations())
+            return Membership(self._changes(), self.clients(), self.neighbours(), self.rollbacks(), invited)
 
     def admit(self, name: str, key: ClientKey, cluster: str) -> int:
         """Admit a client, or move it to another cluster; returns the number of the change.
@@ -221,25 +257,27 @@ class SiteStore:
         """
         check_name("client", name)
         with self._change() as number:
-            bound = self._db.execute("SELECT key FROM names WHERE name = ?", (name,)).fetchone()
-            if bound is not None and bound[0] != key.line:
-                raise NetworkError(
-                    f"The name {name} belongs to another key, also after an expulsion; give this one a new name with "
-                    "--name."
-                )
-            other = self._db.execute(
-                "SELECT name FROM clients WHERE key = ? AND name != ?", (key.line, name)
-            ).fetchone()
-            if other is not None:
-                raise NetworkError(f"This key is admitted as {other[0]} already; a client has one name.")
-            self._db.execute("INSERT OR IGNORE INTO names (name, key) VALUES (?, ?)", (name, key.line))
-            self._db.execute(
-                "INSERT INTO clients (name, key, cluster, admitted, releases) "
-                "VALUES (?, ?, ?, ?, coalesce((SELECT releases FROM expelled WHERE key = ?), 0)) "
-                "ON CONFLICT (name) DO UPDATE SET cluster = excluded.cluster",
-                (name, key.line, cluster, time.time(), key.line),
-            )
+            self._admit(name, key, cluster)
         return number
+
+    def _admit(self, name: str, key: ClientKey, cluster: str) -> None:
+        """In the transaction that is open."""
+        bound = self._db.execute("SELECT key FROM names WHERE name = ?", (name,)).fetchone()
+        if bound is not None and bound[0] != key.line:
+            raise NetworkError(
+                f"The name {name} belongs to another key, also after an expulsion; give this one a new name with "
+                "--name."
+            )
+        other = self._db.execute("SELECT name FROM clients WHERE key = ? AND name != ?", (key.line, name)).fetchone()
+        if other is not None:
+            raise NetworkError(f"This key is admitted as {other[0]} already; a client has one name.")
+        self._db.execute("INSERT OR IGNORE INTO names (name, key) VALUES (?, ?)", (name, key.line))
+        self._db.execute(
+            "INSERT INTO clients (name, key, cluster, admitted, releases) "
+            "VALUES (?, ?, ?, ?, coalesce((SELECT releases FROM expelled WHERE key = ?), 0)) "
+            "ON CONFLICT (name) DO UPDATE SET cluster = excluded.cluster",
+            (name, key.line, cluster, time.time(), key.line),
+        )
 
     def expel(self, name: str) -> int:
         """A client takes no part any more; what it released is remembered, should it come back."""
@@ -299,12 +337,16 @@ class SiteStore:
     def link(self, neighbour: SiteCertificate, address: str) -> int:
         """Trust this certificate as a neighbour; linking again changes its address."""
         with self._change() as number:
-            self._db.execute(
-                "INSERT INTO neighbours (name, pem, address) VALUES (?, ?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET pem = excluded.pem, address = excluded.address",
-                (neighbour.name, neighbour.pem, address),
-            )
+            self._link(neighbour, address)
         return number
+
+    def _link(self, neighbour: SiteCertificate, address: str) -> None:
+        """In the transaction that is open."""
+        self._db.execute(
+            "INSERT INTO neighbours (name, pem, address) VALUES (?, ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET pem = excluded.pem, address = excluded.address",
+            (neighbour.name, neighbour.pem, address),
+        )
 
     def trust_next(self, coming: SiteCertificate) -> int:
         """Trust the certificate that a neighbour will switch to, beside the present one."""
@@ -342,6 +384,94 @@ class SiteStore:
             if not self._db.execute("DELETE FROM neighbours WHERE name = ?", (name,)).rowcount:
                 raise NetworkError(f"No site {name} is linked here.")
         return number
+
+    # invitations ------------------------------------------------------------------------------------------------------
+
+    def invite(self, kind: Kind, name: str, cluster: str, expires: float) -> str:
+        """Return the one-time code of a new invitation; one that was open for this name is revoked."""
+        check_name(kind, name)
+        with self._change():
+            taken = (
+                "SELECT 1 FROM names WHERE name = ?" if kind == "client" else "SELECT 1 FROM neighbours WHERE name = ?"
+            )
+            if self._db.execute(taken, (name,)).fetchone():
+                raise NetworkError(
+                    f"There is a {kind} {name} already; choose another name, or go on without invitation."
+                )
+            self._revoke(name)
+            code = secrets.token_hex(CODE_BYTES)
+            self._db.execute(
+                "INSERT INTO invitations (code, kind, name, cluster, expires, state) VALUES (?, ?, ?, ?, ?, 'open')",
+                (digest_of_code(code), kind, name, cluster, expires),
+            )
+        return code
+
+    def revoke(self, name: str) -> int:
+        """Nobody can use this name's open invitation any more; returns the number of the change."""
+        with self._change() as number:
+            if not self._revoke(name):
+                raise NetworkError(
+                    f"There is no open invitation for {name}. If it was used: `pgfl site expel` removes a client, "
+                    "`pgfl site unlink` a site."
+                )
+        return number
+
+    def revoke_all(self) -> None:
+        """None of the codes that were ever handed out is good any more."""
+        with self._change():
+            self._db.execute("UPDATE invitations SET state = 'revoked' WHERE state = 'open'")
+
+    def _revoke(self, name: str) -> int:
+        return self._db.execute(
+            "UPDATE invitations SET state = 'revoked' WHERE name = ? AND state = 'open'", (name,)
+        ).rowcount
+
+    def invitations(self) -> list[Invited]:
+        """The open invitations, by name, sorted."""
+        with self._plain_errors():
+            rows = self._db.execute(
+                "SELECT kind, name, cluster, expires FROM invitations WHERE state = 'open' AND expires > ? "
+                "ORDER BY name",
+                (time.time(),),
+            ).fetchall()
+        return [Invited(*row) for row in rows]
+
+    def redeem_client(self, code: str, key: ClientKey) -> str:
+        """Admit the client that has this code, with this key, and nobody else; return its name."""
+        with self._change():
+            found = self._redeem("client", code)
+            if self._db.execute("SELECT 1 FROM names WHERE name = ?", (found.name,)).fetchone():
+                raise InvitationRefused(f"the name {found.name} was given to another key meanwhile")
+            self._admit(found.name, key, found.cluster)
+        return found.name
+
+    def redeem_site(self, code: str, neighbour: SiteCertificate, address: str) -> None:
+        """Link the site that has this code, under the name that was invited."""
+        with self._change():
+            found = self._redeem("site", code)
+            if found.name != neighbour.name:
+                raise InvitationRefused(f"its invitation is for {found.name}, and it calls itself {neighbour.name}")
+            if found.name in self.neighbours():
+                raise InvitationRefused(f"a site {found.name} is linked already")
+            self._link(neighbour, address)
+
+    def _redeem(self, kind: Kind, code: str) -> Invited:
+        """Use a code up, in the transaction that is open."""
+        found, state = self._invitation(kind, code)
+        if state != "open":
+            raise InvitationRefused(f"its invitation was {state} before")
+        if found.expires <= time.time():
+            raise InvitationRefused("its invitation has expired; ask the site's operator for a new one")
+        self._db.execute("UPDATE invitations SET state = 'used' WHERE code = ?", (digest_of_code(code),))
+        return found
+
+    def _invitation(self, kind: Kind, code: str) -> tuple[Invited, str]:
+        row = self._db.execute(
+            "SELECT kind, name, cluster, expires, state FROM invitations WHERE code = ?", (digest_of_code(code),)
+        ).fetchone()
+        if row is None or row[0] != kind:
+            raise UnknownCode("its invitation is not one of this site")
+        return Invited(*row[:4]), str(row[4])
 
     def acknowledge(self, change: int, round: int) -> None:
         """The running site has taken over all changes up to this one, from this round on."""
