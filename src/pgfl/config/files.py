@@ -308,6 +308,9 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
         if "\x00" in value:
             raise ConfigError(f"`{section}.{key}` holds a NUL character; give the path of a file.")
         sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
+    data = sections.get("data", config.data)
+    if maps := getattr(data, "map", None):
+        sections["data"] = data.model_copy(update={"map": tuple(one.located(base) for one in maps)})
     changes: dict[str, object] = dict(sections)
     if config.continues is not None:
         changes["continues"] = str(base / os.path.expanduser(config.continues))

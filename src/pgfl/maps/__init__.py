@@ -1,6 +1,8 @@
 """Row maps: public functions of one row that let a linear model learn curves, products and images."""
 
+from pgfl.maps.encoder import Encoder
 from pgfl.maps.fourier import Fourier
+from pgfl.maps.function import Function
 from pgfl.maps.gradients import Gradients
 from pgfl.maps.hats import KNOTS, Hats
 from pgfl.maps.interface import (
@@ -28,7 +30,9 @@ __all__ = [
     "KNOTS",
     "MAPS",
     "OWN_KNOTS",
+    "Encoder",
     "Fourier",
+    "Function",
     "Gradients",
     "Group",
     "Groups",

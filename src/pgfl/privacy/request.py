@@ -119,12 +119,22 @@ class Privacy:
                 f"The bounds, categories or labels of column {quoted(encoding.read_from_records[0])} were read from "
                 "records, which privacy does not allow; state public ones."
             )
+        if self.guarantee == "required" and (learnt := next((one for one in encoding.maps if not one.public), None)):
+            raise PrivacyError(
+                f"The map {quoted(learnt.kind)} may have been trained on these records, which privacy does not allow; "
+                "state public = true in it if it was not."
+            )
         needed = self.guarantee == "required" and self.update_norm is None
         if self.x_norm is None and needed and encoding.unbounded:
             raise PrivacyError(
                 f"{_columns_have(encoding.unbounded)} no bounds, so the norm of a row is not bounded; state public "
                 f"ones under [data.columns], as in {toml_key(encoding.unbounded[0])} = {{ bounds = [LOW, HIGH] }}, or "
                 "state `privacy.x_norm`."
+            )
+        if self.x_norm is None and needed and encoding.x_norm is None:
+            raise PrivacyError(
+                f"The map {quoted(encoding.maps[-1].kind)} does not bound the norm of a row; state `privacy.x_norm`, "
+                "to which rows are clipped."
             )
         x_norm = encoding.x_norm if self.x_norm is None else self.x_norm
         return replace(self, x_norm=x_norm, y_bound=encoding.target.y_bound if self.y_bound is None else self.y_bound)
