@@ -6,8 +6,8 @@ import pytest
 from onnx import helper
 
 from pgfl.errors import ConfigError
-from tests.encoders import SMALL, sha256
 from pgfl.maps import MAPS, Group, digest, from_json, length, read_maps, squared_norm, stages, to_json
+from tests.encoders import SMALL, sha256
 
 COLUMNS = (
     Group("age", ("age",), 1.0, scaled=True),
@@ -16,11 +16,13 @@ COLUMNS = (
 )
 IMAGE = (Group("pixel", tuple(f"pixel-{n}" for n in range(28 * 28)), 784.0, shape=(28, 28)),)
 CASES = {
+    "curves": [("curves", COLUMNS), ({"kind": "curves", "levels": 4, "bend": 2.0}, COLUMNS)],
     "hats": [("hats", COLUMNS), ({"kind": "hats", "knots": 3}, COLUMNS), ({"kind": "hats", "knots": 0}, COLUMNS)],
     "products": [
         ("products", COLUMNS),
         ({"kind": "products", "pairs": [["age", "sex"]]}, COLUMNS),
         (["hats", "products"], COLUMNS),
+        (["curves", {"kind": "products", "scale": 0.3}], COLUMNS),
     ],
     "fourier": [({"kind": "fourier", "features": 16, "width": 0.5, "seed": 7}, COLUMNS)],
     "gradients": [("gradients", IMAGE), ({"kind": "gradients", "cell": 4}, IMAGE)],
@@ -148,6 +150,8 @@ def test_onnx_runtime_does_the_same(maps, groups):
         ({"kind": "hats", "knots": 1}, "`knots` of a map must be a whole number from 2 to 1000; got 1"),
         ({"kind": "hats", "seed": 1}, "Unknown key `map.seed`; the keys of hats are knots"),
         ({"kind": "fourier", "features": 7}, "must be even"),
+        ({"kind": "curves", "bend": 0}, "positive number"),
+        ({"kind": "products", "scale": -1}, "positive number"),
         ({"kind": "fourier", "width": 0}, "positive number"),
         ({"kind": "gradients", "cell": "big"}, "whole number"),
         ({"kind": "products", "pairs": [["age"]]}, "pairs of columns"),

@@ -60,7 +60,7 @@ def test_a_model_is_the_same_wherever_its_encoder_lies(tmp_path, monkeypatch):
     assert here == there and digest((here,)) == digest((there,)) and "here" not in repr(here)
     monkeypatch.setattr("pgfl.maps.encoder._FILES", {})
     bare = read_maps({"kind": "onnx", "sha256": sha256(SMALL)})[0]
-    with pytest.raises(ConfigError, match="put the encoder into this folder as NAME.onnx"):
+    with pytest.raises(ConfigError, match="put the encoder into this folder"):
         bare.outputs(COLUMNS)
     monkeypatch.setenv("PGFL_ENCODERS", str(tmp_path / "there"))
     assert bare.apply(rows(), COLUMNS).shape == (40, 3)
@@ -113,7 +113,7 @@ def test_privacy_wants_a_declaration_and_a_length(tmp_path):
         train(federation(kept(tmp_path)), PGFL(rho=2.0), Huber(), rounds=2, privacy=PRIVATE)
     declared = federation(kept(tmp_path, public=True))
     unbounded = Privacy(epsilon=4.0, max_releases=10, noise="seeded")
-    with pytest.raises(PrivacyError, match="does not bound the norm of a row; state `privacy.x_norm`"):
+    with pytest.raises(PrivacyError, match=r"does not bound the norm of a row; state `privacy\.x_norm`"):
         train(declared, PGFL(rho=2.0), Huber(), rounds=2, privacy=unbounded)
     result = train(declared, PGFL(rho=2.0), Huber(), rounds=2, privacy=PRIVATE)
     assert 0 < result.spending()["epsilon"]["worst"] <= 4.0

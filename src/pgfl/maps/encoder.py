@@ -229,7 +229,7 @@ def _said(error: Exception) -> str:
 
 
 def _inlined(content: bytes, graph: OnnxGraph, rows: str, shape: tuple[int, ...]) -> str:
-    """Copy the nodes of an encoder into a graph whose values are doubles; what that graph has no room for is refused."""
+    """Copy the nodes of an encoder into a graph whose values are doubles; refuse what has no room there."""
     require_extra("Exporting to ONNX needs onnx", "onnx", "onnx")
     import onnx
     from onnx import helper, numpy_helper, version_converter

@@ -115,6 +115,7 @@ MAPS = Registry[type[RowMap]](
     "maps",
     "row map",
     {
+        "curves": "pgfl.maps.curves:Curves",
         "hats": "pgfl.maps.hats:Hats",
         "products": "pgfl.maps.products:Products",
         "fourier": "pgfl.maps.fourier:Fourier",
@@ -126,6 +127,9 @@ MAPS = Registry[type[RowMap]](
 
 
 OneMap: TypeAlias = "str | RowMap | Mapping[str, object] | Callable[[Floats], AnyFloats]"
+AUTO = "auto"
+"""In the place of a map: the one that pays, found by cross-validation or, under privacy, from public facts."""
+
 MapSource: TypeAlias = "OneMap | Sequence[OneMap] | None"
 """A map's name, the map itself, a table with its `kind` and parameters, or a list of these, applied in turn.
 
