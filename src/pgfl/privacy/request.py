@@ -12,7 +12,7 @@ from pgfl.algorithms.algorithms import Algorithm
 from pgfl.arrays import DTypeLike, Floats, Ints
 from pgfl.errors import PrivacyError
 from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
-from pgfl.federation.encoding import toml_key
+from pgfl.federation.encoding import MAP_OF_RECORDS, toml_key
 from pgfl.federation.federation import Federation, TestSet
 from pgfl.objectives import Bounds, Objective
 from pgfl.privacy import accounting, rules
@@ -114,6 +114,11 @@ class Privacy:
         """
         if encoding is None:
             return self
+        if encoding.read_from_records == (MAP_OF_RECORDS,):
+            raise PrivacyError(
+                "The row map was chosen by looking at records, which privacy does not allow; name a map, or let "
+                "`pgfl plan` choose one from public facts."
+            )
         if encoding.read_from_records:
             raise PrivacyError(
                 f"The bounds, categories or labels of column {quoted(encoding.read_from_records[0])} were read from "
