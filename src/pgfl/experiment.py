@@ -16,6 +16,7 @@ from pgfl.config.building import build_objectives, build_privacy
 from pgfl.config.fingerprint import fingerprint
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
+from pgfl.federation.map_choice import choose_map
 from pgfl.privacy.carried import Statement
 from pgfl.results.folder import checkpoint_folder
 from pgfl.results.result import Result
@@ -29,6 +30,8 @@ from pgfl.simulate.problems import Objectives
 from pgfl.simulate.progress import LiveHistory
 from pgfl.simulate.training import Progress, train_runs
 
+NUMBERS = ("ridge", "huber")
+SLOPE_OF_LABELS = 0.2  # of a logistic function where both labels are likely: squared errors bend five times as much
 Federations = Callable[[int, Sequence[int] | None], Federation]
 """The federation of a run, or its part at some servers."""
 
@@ -49,6 +52,7 @@ def run(
     called as `train` calls them. A caller whose process has `kernels_loaded` has them used for short trainings, too.
     """
     local_size = communicator.local_size
+    config = with_chosen_map(config, communicator)[0]
 
     def prepare() -> tuple[TrainingOptions, Result | None, Checkpoints | None, Federations]:
         options, start = _options(config, communicator, kernels_loaded), _start(config)
@@ -92,6 +96,35 @@ def run(
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))
     return result
+
+
+def with_chosen_map(config: Config, communicator: Communicator = SINGLE_PROCESS) -> tuple[Config, str]:
+    """Return the config with the row map that its records ask for where it leaves one open, and the reason.
+
+    Under privacy records may not choose; a plan does.
+    """
+    if not config.data.leaves_map_open:
+        return config, ""
+    if config.privacy.enabled and config.privacy.guarantee == "required":
+        raise ConfigError(
+            '`data.map` = "auto" is chosen by a plan where privacy is on; use `pgfl run`, or `pgfl plan CONFIG --out`.'
+        )
+
+    def chosen() -> tuple[Config, str]:
+        plain = config.model_copy(update={"data": config.data.model_copy(update={"map": None})})
+        first = plain.federations()(0, None)
+        found = choose_map(first, _mean_lam(config, first), labels=config.objective.kind not in NUMBERS)
+        data = config.data.model_copy(update={"map": found.maps or None})
+        return config.model_copy(update={"data": data}), found.reason
+
+    return communicator.broadcast(chosen)
+
+
+def _mean_lam(config: Config, federation: Federation) -> float:
+    """Return λ as it weighs beside the mean of squared errors: clients of a cluster at a server share it."""
+    pairs = {*zip(federation.client_server.tolist(), federation.client_cluster.tolist(), strict=True)}
+    own = config.objective.lam * len(pairs) / federation.size
+    return own if config.objective.kind in NUMBERS else own / SLOPE_OF_LABELS
 
 
 def _options(config: Config, communicator: Communicator, kernels_loaded: bool) -> TrainingOptions:

@@ -14,6 +14,7 @@ DROWNED = "tests/simulate/test_drowned.py::"
 DECLARED = "tests/federation/test_declared.py::"
 RUN = "tests/cli/test_run.py::"
 MAPS = "tests/contracts/test_maps.py::"
+ENCODERS = "tests/federation/test_encoders.py::"
 MAPPED = "tests/federation/test_mapped.py::"
 FOUND = "tests/test_found_once.py::"
 MISTAKE = "tests/test_python_mistakes.py::test_a_mistake_is_answered_in_one_sentence"
@@ -369,6 +370,33 @@ TABLES: tuple[Mutant, ...] = (
         "np.mean(flat, axis=1, keepdims=True)",
         "np.mean(flat, axis=0, keepdims=True)",
         (MAPS + "test_a_row_is_mapped_alike_whatever_stands_beside_it",),
+    ),
+    Mutant(
+        "encoder-in-batches",
+        "a frozen encoder is given all rows at once",
+        "A graph that mixes the rows of a batch would let a replaced record change every other row.",
+        "Encoder.apply",
+        "network.run(row[None])[0]",
+        "network.run(rows)[number]",
+        (ENCODERS + "test_no_row_reaches_another_rows_features_even_unchecked",),
+    ),
+    Mutant(
+        "encoder-of-any-hash",
+        "the bytes of an encoder are not compared with the hash that was agreed on",
+        "Whoever can write the file could put a network there that was trained on these records.",
+        "encoder:_bytes",
+        "found == sha256",
+        "True",
+        (ENCODERS + "test_another_file_than_the_one_agreed_on_is_refused",),
+    ),
+    Mutant(
+        "encoder-undeclared",
+        "privacy takes an encoder of which nobody says that it was trained elsewhere",
+        "Its weights may hold the records; nothing accounts for that.",
+        "Privacy.completed",
+        "not one.public",
+        "False",
+        (ENCODERS + "test_privacy_wants_a_declaration_and_a_length",),
     ),
     Mutant(
         "hats-longer-than-declared",

@@ -61,6 +61,15 @@ def init(
         float | None,
         typer.Option(help="For the plan: expected R² or AUC of a training without privacy.", show_default=False),
     ] = None,
+    row_map: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="NAME",
+            help="Let columns act as curves: a row map, or auto for the one that pays.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="The config to write; it must not exist.")] = Path("config.toml"),
     client: ClientColumn = None,
     server: ServerColumn = None,
@@ -88,6 +97,7 @@ def init(
     path = os.path.relpath(table.resolve(), out.resolve().parent)
     planning = epsilon is not None and not no_plan
     options = InitOptions(path, task.value if task else None, epsilon, declared, level, {} if planning else None)
+    options = replace(options, map=_known_map(row_map))
     draft, planned = draft_config(facts, options), None
     if planning and not draft.unstated:
         planned = _planned(draft.text, out, expect)
@@ -107,6 +117,15 @@ def init(
         typer.echo(f"Planned from public facts alone: {planned.verdict}")
         typer.echo(f"What else would help, and why these settings: pgfl plan {out} --explain")
     typer.echo(f"Run it with: pgfl run {out}")
+
+
+def _known_map(name: str | None) -> str | None:
+    """Refuse a map that does not exist, before anything is planned for it."""
+    from pgfl.maps import AUTO, read_maps
+
+    if name not in (None, AUTO):
+        read_maps(name, "--map")
+    return name
 
 
 def _planned(text: str, out: Path, expect: float | None) -> Plan:

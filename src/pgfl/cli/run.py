@@ -85,21 +85,41 @@ def run(
 
 def _planned(config: Config, communicator: Communicator, quiet: bool) -> Config:
     """Return the config with the settings of a plan, if it is private and states none; the first process plans."""
-    if not (config.privacy.enabled and config.data.own_records):
+    if not config.data.own_records:
         return config
+    if not config.privacy.enabled:
+        return _with_chosen_map(config, communicator, quiet)
+    from pgfl.planning.map_plan import with_planned_map
     from pgfl.planning.planner import is_open, plan
 
     def planned() -> Config:
         found = plan(config, whole=False)
         if not quiet:
             typer.echo(f"The config leaves its settings to a plan from public facts: {found.verdict}")
+        if found.chosen_map is not None and not quiet:
+            typer.echo(f"Row map: {found.chosen_map.value or 'none'}, because {found.chosen_map.reason}.")
         assert found.config is not None
         return found.config
 
     if not is_open(config):
-        return config
+        with communicator.abort_on_error():
+            return communicator.broadcast(lambda: with_planned_map(config)[0])
     with communicator.abort_on_error():
         return communicator.broadcast(planned)
+
+
+def _with_chosen_map(config: Config, communicator: Communicator, quiet: bool) -> Config:
+    """Return the config with a row map in the place of "auto"; without privacy its records say which one pays."""
+    if not config.data.leaves_map_open:
+        return config
+    from pgfl.experiment import with_chosen_map
+
+    with communicator.abort_on_error():
+        found, reason = with_chosen_map(config, communicator)
+    if communicator.first and not quiet:
+        named = ", ".join(map(str, found.data.chosen_map)) or "none"
+        typer.echo(f"Row map: {named}, because {reason}.")
+    return found
 
 
 def _joined(engine: str | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:

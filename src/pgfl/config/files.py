@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import tomli_w
 from pydantic import ValidationError
@@ -26,7 +26,7 @@ from pgfl.config.schema import (
     idle_keys,
     objective_section,
 )
-from pgfl.config.section import MOST, Section
+from pgfl.config.section import MOST, DataSection, Section
 from pgfl.config.synthetic_data import Generated
 from pgfl.errors import ConfigError
 from pgfl.suggestions import nearest, shown
@@ -308,6 +308,9 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
         if "\x00" in value:
             raise ConfigError(f"`{section}.{key}` holds a NUL character; give the path of a file.")
         sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
+    data = cast("DataSection", sections.get("data", config.data))
+    if maps := data.chosen_map:
+        sections["data"] = data.model_copy(update={"map": tuple(one.located(base) for one in maps)})
     changes: dict[str, object] = dict(sections)
     if config.continues is not None:
         changes["continues"] = str(base / os.path.expanduser(config.continues))

@@ -62,7 +62,7 @@ class ImagesData(DataSection):
                 clients_per_server=self.clients_per_server,
                 groups=self.groups,
                 labels=self.labels,
-                map=self.map,
+                map=self.chosen_map,
                 intercept=self.intercept,
                 graph=source,
                 average_degree=config.graph.average_degree,
@@ -105,7 +105,7 @@ class ImagesData(DataSection):
         from pgfl.federation.images import read_images
         from pgfl.federation.mapping import pixel_encoding
 
-        return pixel_encoding(read_images(self.source, self.labels).shape, self.map or (), self.intercept)
+        return pixel_encoding(read_images(self.source, self.labels).shape, self.chosen_map, self.intercept)
 
     def placed_clients(self, config: Config) -> tuple[int, list[tuple[int, int, int]]]:
         """The number of features, and (server, cluster, images) of every client."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from pgfl.config.section import Ends, MapKey
+from pgfl.config.section import Ends, NamedMapKey
 from pgfl.config.synthetic_data import Generated, generation
 from pgfl.federation.federation import Federation
 
@@ -36,12 +36,12 @@ class MnistData(Generated):
     samples: Ends | None = None
     source: str | None = None
     intercept: bool = False
-    map: MapKey = None
+    map: NamedMapKey = None
 
     @property
     def bounds_rows(self) -> bool:
         """Mapped images have a bounded norm."""
-        return bool(self.map)
+        return bool(self.chosen_map)
 
     @property
     def cluster_count(self) -> int:
@@ -73,4 +73,4 @@ class MnistData(Generated):
         from pgfl.federation.digits import SIDE
         from pgfl.federation.mapping import pixel_encoding
 
-        return pixel_encoding((SIDE, SIDE), self.map or (), self.intercept).dimension
+        return pixel_encoding((SIDE, SIDE), self.chosen_map, self.intercept).dimension

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +21,7 @@ from pydantic import (
 from pgfl.arrays import Ints
 from pgfl.errors import ConfigError
 from pgfl.federation.declarations import Column
-from pgfl.maps import RowMap, read_maps, stated
+from pgfl.maps import AUTO, RowMap, read_maps, stated
 from pgfl.registry import Registry, config_keys
 
 if TYPE_CHECKING:
@@ -95,10 +95,12 @@ def named_in(values: object, registry: Registry[Any], key: str = "kind") -> tupl
     return tuple(sorted({str(name) for name in found if name in registry and name not in registry.built_in}))
 
 
-def maps_at(where: str) -> BeforeValidator:
-    """A validator that reads the row maps of a key."""
+def maps_at(where: str, automatic: bool = False) -> BeforeValidator:
+    """A validator that reads the row maps of a key, which may also leave the choice open."""
 
     def check(values: object) -> object:
+        if automatic and values == AUTO:
+            return AUTO
         try:
             return read_maps(values, where) or None
         except ConfigError as error:
@@ -107,13 +109,22 @@ def maps_at(where: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _stated_maps(maps: tuple[RowMap, ...] | None) -> object:
+def _stated_maps(maps: tuple[RowMap, ...] | Literal["auto"] | None) -> object:
+    if isinstance(maps, str):
+        return maps
     tables = [table["kind"] if len(table) == 1 else table for table in stated(maps or ())]
     return tables[0] if len(tables) == 1 else tables or None
 
 
-MapKey = Annotated[tuple[InstanceOf[RowMap], ...] | None, maps_at("data.map"), PlainSerializer(_stated_maps)]
+NamedMapKey = Annotated[tuple[InstanceOf[RowMap], ...] | None, maps_at("data.map"), PlainSerializer(_stated_maps)]
 """`map`: the name of a row map, a table with its kind and parameters, or a list of them."""
+
+MapKey = Annotated[
+    tuple[InstanceOf[RowMap], ...] | Literal["auto"] | None,
+    maps_at("data.map", automatic=True),
+    PlainSerializer(_stated_maps),
+]
+"""The same, or "auto"."""
 
 
 class Extent(NamedTuple):
@@ -139,6 +150,17 @@ class DataSection(Section):
 
     if TYPE_CHECKING:
         kind: str
+
+    @property
+    def chosen_map(self) -> tuple[RowMap, ...]:
+        """The row maps that are named; none where the choice is still open."""
+        found: tuple[RowMap, ...] | str | None = getattr(self, "map", None)
+        return () if found is None or isinstance(found, str) else found
+
+    @property
+    def leaves_map_open(self) -> bool:
+        """Whether the row map is still to be chosen."""
+        return getattr(self, "map", None) == AUTO
 
     @property
     def bounds_rows(self) -> bool:

@@ -12,6 +12,7 @@ from pgfl.federation.columns import MISSING, OTHER
 from pgfl.federation.declarations import INDICATOR, Column
 from pgfl.federation.encoding import INTERCEPT, toml_key
 from pgfl.federation.survey import MOST_NAMED, ColumnFacts, TableFacts, is_label
+from pgfl.maps import AUTO
 from pgfl.privacy import rules
 from pgfl.privacy.trust import Level, Trust
 from pgfl.suggestions import quoted
@@ -43,6 +44,8 @@ class InitOptions:
     planned: Mapping[str, tuple[object, str]] | None = None
     """What a plan sets, with its reasons; empty where `pgfl run` is to plan, None where a person chooses."""
     foretold: str = ""
+    map: str | None = None
+    """A row map for all columns, or "auto"."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,11 @@ def _data(facts: TableFacts, options: InitOptions, ignored: Sequence[ColumnFacts
         lines.append(_key("ignore", [column.name for column in ignored], why))
     if INTERCEPT not in facts.names:
         lines.append(_key("intercept", True, "a feature that is always 1"))
+    if chosen := _chosen(options, "data"):
+        lines += chosen
+    elif options.map is not None:
+        why = "the one that predicts held-out training rows best" if options.epsilon is None else "left to the plan"
+        lines.append(_key("map", options.map, why if options.map == AUTO else ""))
     share = f"{TEST_SHARE:.0%}".replace("%", " %")
     if facts.places.rows_per_client[2] < 2:
         return [*lines, _noted('# test = "test.csv"', "a table of test rows: every client has one row only")]

@@ -94,7 +94,7 @@ class TableData(DataSection):
     @property
     def bounds_rows(self) -> bool:
         """Declared columns have bounds, and so do the rows of some maps."""
-        return bool(self.columns or self.map)
+        return bool(self.columns or self.chosen_map)
 
     @property
     def declared(self) -> Mapping[str, Column]:
@@ -176,7 +176,7 @@ class TableData(DataSection):
             "client": self.client,
             "server": self.server,
             "cluster": self.cluster,
-            "map": self.map,
+            "map": self.chosen_map,
         }
 
 

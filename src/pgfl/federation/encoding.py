@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 INTERCEPT = "intercept"
+MAP_OF_RECORDS = 'map = "auto"'
+"""Among what was read from records: the choice of the row map."""
 _BLOCK_NUMBERS = 1 << 20  # mapped at a time
 
 

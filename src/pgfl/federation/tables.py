@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from pgfl.arrays import Bools, Ints
 from pgfl.errors import ConfigError
-from pgfl.federation.encoding import Part, RowEncoding, TableRows
+from pgfl.federation.encoding import MAP_OF_RECORDS, Part, RowEncoding, TableRows
 from pgfl.federation.federation import Federation, TestSet, own_servers
 from pgfl.federation.frames import Table, TableSource, open_table
 from pgfl.federation.graphs import GraphSource, extra_servers, server_graph
@@ -28,7 +29,7 @@ from pgfl.federation.places import (
 from pgfl.federation.storage import Allocate, build_stored, in_memory
 from pgfl.federation.synthetic import float_type
 from pgfl.federation.table_encoding import Declarations, Selection, build_encoding, select_columns
-from pgfl.maps import MapSource, read_maps
+from pgfl.maps import AUTO, MapSource, read_maps
 from pgfl.suggestions import shown
 
 
@@ -59,6 +60,8 @@ class ReadOptions(NamedTuple):
 
 def read_table(source: TableSource, options: ReadOptions) -> Federation:
     """Read a federation from a table; see `Federation.read`."""
+    if options.map == AUTO:
+        return _read_with_chosen_map(source, options)
     held = float_type(options.dtype)
     table = open_table(source)
     places_in = place_columns(table, options.client, options.server, options.cluster)
@@ -100,6 +103,22 @@ def read_table(source: TableSource, options: ReadOptions) -> Federation:
         )
 
     return in_memory(fill) if options.store is None else build_stored(options.store, fill)
+
+
+def _read_with_chosen_map(source: TableSource, options: ReadOptions) -> Federation:
+    """Read a federation with the map that its own training rows ask for, which privacy then refuses."""
+    from pgfl.federation.map_choice import choose_map
+
+    if options.servers_subset is not None or options.store is not None:
+        raise ConfigError('map = "auto" looks at all rows in memory; choose a map on a part of them, and name it.')
+    plain = read_table(source, options._replace(map=None))
+    encoding = plain.encoding
+    assert encoding is not None
+    chosen = choose_map(plain, labels=encoding.target.labels is not None)
+    found = read_table(source, options._replace(map=chosen.maps)) if chosen.maps else plain
+    assert found.encoding is not None
+    known = replace(found.encoding, read_from_records=(*found.encoding.read_from_records, MAP_OF_RECORDS))
+    return found.replace(encoding=known, generated=found.generated)
 
 
 def _held_out(offsets: Ints, options: ReadOptions) -> Bools | None:

@@ -1,9 +1,13 @@
 """Row maps: public functions of one row that let a linear model learn curves, products and images."""
 
+from pgfl.maps.curves import Curves
+from pgfl.maps.encoder import Encoder
 from pgfl.maps.fourier import Fourier
+from pgfl.maps.function import Function
 from pgfl.maps.gradients import Gradients
 from pgfl.maps.hats import KNOTS, Hats
 from pgfl.maps.interface import (
+    AUTO,
     MAPS,
     Group,
     Groups,
@@ -25,10 +29,14 @@ OWN_KNOTS = (Hats(knots=0),)
 """The first map of a row where a column declares `knots`."""
 
 __all__ = [
+    "AUTO",
     "KNOTS",
     "MAPS",
     "OWN_KNOTS",
+    "Curves",
+    "Encoder",
     "Fourier",
+    "Function",
     "Gradients",
     "Group",
     "Groups",

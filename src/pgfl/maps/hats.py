@@ -66,13 +66,13 @@ class Hats(RowMap):
         for group in groups:
             count, end = self.knots_of(group), here + group.size
             if count:
-                number = _slice(graph, rows, here, here + 1)
+                number = sliced(graph, rows, here, here + 1)
                 gap = graph.do("Abs", graph.do("Sub", number, graph.constant(positions(count)[None])))
                 hat = graph.do("Sub", graph.constant(1.0), graph.do("Mul", gap, graph.constant(0.5 * (count - 1))))
                 risen = graph.do("Max", hat, graph.do("Mul", hat, graph.constant(0.0)))  # NaN stays NaN
                 parts.append(graph.do("Sub", risen, graph.constant(means(count)[None])))
             if here + bool(count) < end:
-                parts.append(_slice(graph, rows, here + bool(count), end))
+                parts.append(sliced(graph, rows, here + bool(count), end))
             here = end
         return graph.do("Concat", *parts, axis=1)
 
@@ -112,5 +112,6 @@ def largest_square(knots: int) -> float:
     return float(np.max(np.sum((np.eye(knots) - means(knots)) ** 2, axis=1)))
 
 
-def _slice(graph: OnnxGraph, rows: str, first: int, last: int) -> str:
+def sliced(graph: OnnxGraph, rows: str, first: int, last: int) -> str:
+    """Return some columns of rows."""
     return graph.do("Slice", rows, *(graph.constant(np.array([number])) for number in (first, last, 1)))

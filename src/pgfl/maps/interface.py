@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from pgfl.arrays import AnyArray, Floats
+from pgfl.arrays import AnyArray, AnyFloats, Floats
 from pgfl.errors import ConfigError
 from pgfl.registry import Registry, config_keys
 from pgfl.suggestions import nearest, shown
@@ -77,11 +78,13 @@ class RowMap(ABC):
     """A map of one row; a subclass is a frozen dataclass whose fields are its public constants.
 
     `apply` must give a row the same bits whatever rows stand beside it: no BLAS product, no sum whose order depends on
-    the number of rows. `additive` says that every output depends on one input column only.
+    the number of rows. `additive` says that every output depends on one input column only. `public` says that no
+    constant was learnt from these records, which privacy asks for; a map with other constants has a field of that name.
     """
 
     kind: ClassVar[str]
     additive: ClassVar[bool] = False
+    public = True
 
     @abstractmethod
     def outputs(self, groups: Groups) -> Groups:
@@ -99,22 +102,39 @@ class RowMap(ABC):
     def onnx(self, graph: OnnxGraph, rows: str, groups: Groups) -> str:
         """Add the map to an ONNX graph; returns the name of the mapped rows."""
 
+    def described(self) -> dict[str, Any]:
+        """Return every constant as JSON can hold it; raises `ConfigError` for a map that cannot be stored."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
+    def located(self, base: Path) -> Self:
+        """Return the map with relative paths taken from a folder."""
+        return self
+
 
 MAPS = Registry[type[RowMap]](
     "maps",
     "row map",
     {
+        "curves": "pgfl.maps.curves:Curves",
         "hats": "pgfl.maps.hats:Hats",
         "products": "pgfl.maps.products:Products",
         "fourier": "pgfl.maps.fourier:Fourier",
         "gradients": "pgfl.maps.gradients:Gradients",
+        "onnx": "pgfl.maps.encoder:Encoder",
     },
 )
 """The maps by their names in a config."""
 
 
-MapSource: TypeAlias = "str | RowMap | Mapping[str, object] | Sequence[str | RowMap | Mapping[str, object]] | None"
-"""A map's name, the map itself, a table with its `kind` and parameters, or a list of these, applied in turn."""
+OneMap: TypeAlias = "str | RowMap | Mapping[str, object] | Callable[[Floats], AnyFloats]"
+AUTO = "auto"
+"""In the place of a map: the one that pays, found by cross-validation or, under privacy, from public facts."""
+
+MapSource: TypeAlias = "OneMap | Sequence[OneMap] | None"
+"""A map's name, the map itself, a table with its `kind` and parameters, or a list of these, applied in turn.
+
+A Python function of one row is a map in a simulation (see `pgfl.maps.function`).
+"""
 
 
 def read_maps(values: object, where: str = "map") -> tuple[RowMap, ...]:
@@ -135,6 +155,10 @@ def read_maps(values: object, where: str = "map") -> tuple[RowMap, ...]:
 def _read_map(values: object, where: str) -> RowMap:
     if isinstance(values, RowMap):
         return values
+    if callable(values):
+        from pgfl.maps.function import Function
+
+        return Function(values)
     table = {"kind": values} if isinstance(values, str) else values
     if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         raise ConfigError(
@@ -161,7 +185,7 @@ def _frozen(value: object) -> Any:
 
 def to_json(maps: Sequence[RowMap]) -> list[dict[str, Any]]:
     """Return a description that JSON can hold, with every constant; `from_json` reads it back."""
-    return [{"kind": one.kind, **asdict(one)} for one in maps]  # type: ignore[call-overload]
+    return [{"kind": one.kind, **one.described()} for one in maps]
 
 
 def from_json(description: Sequence[Mapping[str, Any]]) -> tuple[RowMap, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from pgfl.arrays import Floats
 from pgfl.errors import ConfigError
 from pgfl.maps.interface import Group, Groups, OnnxGraph, RowMap, length
+from pgfl.registry import setting
 from pgfl.suggestions import quoted, shown
 
 MOST_FEATURES = 1_000_000
@@ -21,7 +22,8 @@ MOST_FEATURES = 1_000_000
 class Products(RowMap):
     """Every feature of one column times every feature of another, after the features themselves.
 
-    `pairs` lists pairs of columns; without it all pairs are multiplied. It pays where noise is small.
+    `pairs` lists pairs of columns; without it all pairs are multiplied. Products count `scale` times: with less, a
+    model uses them only where many records ask for it. They pay where noise is small.
 
     >>> rows = np.array([[0.5, 1.0, 0.0]])
     >>> columns = (Group("age", ("age",), 1.0, scaled=True), Group("sex", ("sex=f", "sex=m"), 1.0))
@@ -32,8 +34,12 @@ class Products(RowMap):
     kind: ClassVar[str] = "products"
 
     pairs: tuple[tuple[str, str], ...] | None = None
+    scale: float = setting(1.0)
 
     def __post_init__(self) -> None:
+        number = isinstance(self.scale, int | float) and not isinstance(self.scale, bool)
+        if not number or not 0 < self.scale < np.inf:
+            raise ConfigError(f"`scale` of products must be a positive number; got {shown(self.scale)}.")
         for pair in self.pairs or ():
             if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair)):
                 raise ConfigError(
@@ -47,7 +53,8 @@ class Products(RowMap):
         made = [*groups]
         for one, other in self._pairs(groups):
             a, b = groups[one], groups[other]
-            square = None if a.squared_norm is None or b.squared_norm is None else a.squared_norm * b.squared_norm
+            known = a.squared_norm is not None and b.squared_norm is not None
+            square = a.squared_norm * b.squared_norm * self.scale**2 if known else None  # type: ignore[operator]
             names = tuple(f"{left}·{right}" for left in a.names for right in b.names)
             made.append(Group(f"{a.name}·{b.name}", names, square))
         if length(tuple(made)) > MOST_FEATURES:
@@ -66,7 +73,7 @@ class Products(RowMap):
             left = rows[:, starts[one] : starts[one + 1], None]
             right = rows[:, None, starts[other] : starts[other + 1]]
             width = left.shape[1] * right.shape[2]
-            mapped[:, place : place + width] = (left * right).reshape(len(rows), width)
+            mapped[:, place : place + width] = (left * right).reshape(len(rows), width) * self.scale
             place += width
         return mapped
 
@@ -86,7 +93,8 @@ class Products(RowMap):
         if not left:
             return rows
         gathered = [graph.do("Gather", rows, graph.constant(np.array(places)), axis=1) for places in (left, right)]
-        return graph.do("Concat", rows, graph.do("Mul", *gathered), axis=1)
+        scaled = graph.do("Mul", graph.do("Mul", *gathered), graph.constant(float(self.scale)))
+        return graph.do("Concat", rows, scaled, axis=1)
 
     def _pairs(self, groups: Groups) -> Iterator[tuple[int, int]]:
         if self.pairs is None:

@@ -12,6 +12,8 @@ from scipy.special import ndtri
 
 from pgfl.config.schema import Config
 from pgfl.errors import ConfigError
+from pgfl.federation.columns import ArrayColumn, NumberColumn
+from pgfl.federation.encoding import RowEncoding
 from pgfl.objectives import OBJECTIVES, Huber, Logistic, Softmax
 from pgfl.planning.row_shapes import SPREAD, RowShape, from_zero
 from pgfl.privacy.trust import Level, Trust
@@ -264,6 +266,12 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     return replace(facts, expected=with_endless_data(facts))
 
 
+def are_of_columns(encoding: RowEncoding) -> bool:
+    """Whether rows are those of a table whose columns go through the same maps."""
+    alike = not any(isinstance(column, NumberColumn) and column.knots for column in encoding.columns)
+    return alike and not any(isinstance(column, ArrayColumn) for column in encoding.columns)
+
+
 def with_endless_data(facts: Facts) -> float:
     """Return what could be explained with endless data, where `expected` is what a cluster's own records allow.
 
@@ -302,7 +310,7 @@ def _table(config: Config, spread: float | None) -> dict[str, Any]:
     encoding = data.public_encoding()
     if encoding is not None and encoding.x_norm is not None:
         known |= {"x_norm": config.privacy.x_norm or encoding.x_norm}
-        known |= {"rows": RowShape.of(encoding, spread)} if encoding.is_plain else {}
+        known |= {"rows": RowShape.of(encoding, spread)} if are_of_columns(encoding) else {}
     if encoding is not None and encoding.target.bounds is not None:
         known |= {"label_scale": SPREAD_IN_BOUNDS, "target_from_zero": from_zero(encoding.target.bounds)}
     return known

@@ -108,6 +108,7 @@ class Plan:
     instead: Mapping[tuple[Level, float], Level] = field(default_factory=dict)  # where less trust does better
     config: Config | None = field(default=None, compare=False)
     kept: Forecast | None = None
+    chosen_map: Choice | None = None
 
     @property
     def unit(self) -> str:
@@ -179,7 +180,8 @@ class Plan:
     @property
     def choices(self) -> tuple[Choice, ...]:
         """What the plan sets, and why."""
-        return choices(self.facts, self.settings, self.facts.rows is not None)
+        first = () if self.chosen_map is None else (self.chosen_map,)
+        return (*first, *choices(self.facts, self.settings, self.facts.rows is not None))
 
     @property
     def advice(self) -> str | None:

@@ -17,10 +17,20 @@ from pgfl.errors import ConfigError, Diverged
 from pgfl.federation.federation import Federation
 from pgfl.metrics import deviation
 from pgfl.objectives import Huber, Logistic
-from pgfl.planning.facts import Facts, facts_of
+from pgfl.planning.facts import Facts, are_of_columns, facts_of
 from pgfl.planning.forecast import Forecast, Plan, configured, forecast, share_kept
-from pgfl.planning.moments import Foreseen
-from pgfl.planning.search import LAM, MIXING, Point, Settings, best_foreseen, moments_of
+from pgfl.planning.map_plan import with_planned_map
+from pgfl.planning.search import (
+    FEW_TABLE_JUDGING_SEEDS,
+    FEW_TABLE_SEEDS,
+    LAM,
+    MIXING,
+    TABLE_JUDGING_SEEDS,
+    TABLE_SEEDS,
+    Settings,
+    best_foreseen,
+    foreseen_on,
+)
 from pgfl.planning.twin import twin
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.trust import Level
@@ -110,9 +120,7 @@ def _engine() -> Library:
 
 
 SEEDS, JUDGING_SEEDS = (1, 2), (11, 12, 13, 14, 15, 16)
-TABLE_SEEDS, TABLE_JUDGING_SEEDS = tuple(range(1, 7)), tuple(range(11, 59))  # its twins differ more from each other
 FEW_SEEDS, FEW_JUDGING_SEEDS = SEEDS[:1], JUDGING_SEEDS[:3]
-FEW_TABLE_SEEDS, FEW_TABLE_JUDGING_SEEDS = TABLE_SEEDS[:3], TABLE_JUDGING_SEEDS[:12]
 LEVELS = (0.25, 1.0, 4.0, 16.0)
 TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
 Progress = Callable[[int, int, str], None]
@@ -127,6 +135,9 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, whole: boo
     `spread`, the standard deviation of a typical number that is scaled from its bounds to [−1, 1]. Without `whole` only
     the settings are chosen and judged, not what other ε, trust or data would give.
     """
+    chosen = None
+    if isinstance(source, Config):
+        source, chosen = with_planned_map(source, **facts)
     stated = facts_of(source, **facts) if isinstance(source, Config) else replace(source, **facts)
     small = stated.planned
     _check_trust(small)
@@ -163,13 +174,13 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, whole: boo
         helps[f'trust = "{trust}"'] = sign * (curves[trust][small.epsilon] - predicted.value)
     best_limit = limit_beside(curves, small, limit)
     made = configured(source, stated, settings) if isinstance(source, Config) else None
-    return Plan(stated, settings, predicted, best_limit, curves, helps, instead, made, kept)
+    return Plan(stated, settings, predicted, best_limit, curves, helps, instead, made, kept, chosen)
 
 
 def is_open(config: Config) -> bool:
     """Return whether a private config of a table leaves its settings to a plan: it states bounds, and none of them."""
     privacy, algorithm, objective = config.privacy, config.algorithm, config.objective
-    plain = config.data.own_records and getattr(config.data, "map", None) is None and config.continues is None
+    plain = config.data.own_records and config.continues is None
     wanted = privacy.enabled and privacy.epsilon is not None and privacy.guarantee == "required"
     loss = objective.kind in PLANNED_LOSSES and objective.model_fields_set <= {"kind", "classes"}
     steps = all(getattr(algorithm, key) == PLANNED_STEPS.get(key) for key in algorithm.model_fields_set)
@@ -177,7 +188,9 @@ def is_open(config: Config) -> bool:
     if not (plain and wanted and loss and steps and noise) or "rounds" in config.model_fields_set:
         return False
     encoding = config.data.public_encoding()
-    return encoding is not None and encoding.x_norm is not None and encoding.target.y_bound is not None
+    if encoding is None or encoding.x_norm is None or encoding.target.y_bound is None:
+        return False
+    return encoding.is_plain or are_of_columns(encoding)
 
 
 def _nearest(facts: Facts, known: Mapping[Facts, Settings]) -> Settings:
@@ -233,7 +246,7 @@ def judge(facts: Facts, settings: Settings) -> tuple[Forecast, Forecast | None, 
     if facts.rows is None:
         limit = shown(facts, np.array([without_privacy(facts, JUDGING_SEEDS[0])]))[0]
         return forecast(evaluate_on_twins(facts, settings), facts), None, float(limit)
-    found = _foreseen(facts, settings, TABLE_JUDGING_SEEDS)
+    found = foreseen_on(facts, settings, TABLE_JUDGING_SEEDS)
     limit = float(np.median(shown(facts, np.array([each.limit for each in found]))))
     kept = share_kept(np.array([each.kept[0] for each in found]))
     return forecast(shown(facts, np.array([each.error[0] for each in found])), facts), kept, limit
@@ -246,14 +259,8 @@ def evaluate_on_twins(facts: Facts, settings: Settings, seeds: Sequence[int] | N
     """
     if facts.rows is None:
         return shown(facts, errors(facts, settings, seeds or JUDGING_SEEDS))
-    found = _foreseen(facts, settings, seeds or TABLE_JUDGING_SEEDS)
+    found = foreseen_on(facts, settings, seeds or TABLE_JUDGING_SEEDS)
     return shown(facts, np.array([each.error[0] for each in found]))
-
-
-def _foreseen(facts: Facts, settings: Settings, seeds: Sequence[int]) -> list[Foreseen]:
-    length = settings.x_norm or facts.x_norm
-    one = Point.candidates(Point.of(settings).at[None, :], facts, length)
-    return [moments_of(facts, seed, length).foresee(one) for seed in seeds]
 
 
 def typical(facts: Facts, settings: Settings) -> float:

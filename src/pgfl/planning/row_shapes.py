@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtr
@@ -18,6 +19,7 @@ from scipy.special import ndtr
 from pgfl.arrays import Floats
 from pgfl.federation.columns import BooleanColumn, CategoryColumn, NumberColumn
 from pgfl.federation.encoding import RowEncoding
+from pgfl.maps import Group, Groups, RowMap, length, squared_norm, stages
 
 SPREAD = 0.46  # standard deviation of a typical number within [−1, 1]
 SPREADS_VARY = 0.25  # the deviation of its logarithm between columns
@@ -35,6 +37,7 @@ variance of `COMMON`, and rises beyond: what can be predicted well is what colum
 
 HEAVY = 4  # degrees of freedom of coefficients: a few columns matter most
 RARE = 0.05  # the share of cells that are missing, where some may be
+TABLES_DRAWN, ROWS_DRAWN = 8, 50  # to see how long mapped rows are
 OFTEN = (0.1, 0.85)  # how often a truth value may be true
 
 
@@ -73,6 +76,7 @@ class RowShape:
     intercept: bool = False
     quantities: int = 0
     spread: float = SPREAD
+    maps: tuple[RowMap, ...] = ()
 
     @classmethod
     def of(cls, encoding: RowEncoding, spread: float | None = None) -> RowShape:
@@ -87,16 +91,24 @@ class RowShape:
             encoding.intercept,
             sum(from_zero(column.bounds) for column in numbers),
             spread or SPREAD,
+            encoding.maps,
         )
 
     @property
     def columns(self) -> int:
-        """d."""
+        """d, of mapped rows."""
+        return length(self._stages[1]) + self.intercept if self.maps else self._plain
+
+    @property
+    def _plain(self) -> int:
+        """How many features rows have before they are mapped."""
         return self.numbers + self.booleans + sum(self.categories) + self.indicators + self.intercept
 
     @property
     def typical_length(self) -> float:
         """The norm of a typical row, much below the largest possible one."""
+        if self.maps:
+            return _drawn_length(self)
         others = self.numbers - self.quantities
         squares = self.numbers * self.spread**2 + self.quantities * (LOW_MIDDLE**2 + LOW_MIDDLES_VARY**2)
         squares += others * (MIDDLE**2 + MIDDLES_VARY**2) + sum(OFTEN) / 2.0 * self.booleans + len(self.categories)
@@ -105,6 +117,8 @@ class RowShape:
     @property
     def longest(self) -> float:
         """The largest norm of a row."""
+        if self.maps:
+            return math.sqrt((squared_norm(self._stages[1]) or math.inf) + self.intercept)
         return math.sqrt(self.numbers + self.booleans + len(self.categories) + self.indicators + self.intercept)
 
     @property
@@ -118,6 +132,27 @@ class RowShape:
             indicators=(self.indicators + 1) // 2,
             quantities=(self.quantities + 1) // 2,
         )
+
+    @property
+    def _stages(self) -> tuple[tuple[tuple[RowMap, Groups], ...], Groups]:
+        """What rows go through, with groups that stand for the columns."""
+        numbers = (Group(f"number-{n}", (f"number-{n}",), 1.0, scaled=True) for n in range(self.numbers))
+        truths = (Group(f"truth-{n}", (f"truth-{n}",), 1.0) for n in range(self.booleans))
+        texts = (
+            Group(f"text-{n}", tuple(f"text-{n}={word}" for word in range(size)), 1.0)
+            for n, size in enumerate(self.categories)
+        )
+        gaps = (Group(f"gap-{n}", (f"gap-{n}",), 1.0) for n in range(self.indicators))
+        return stages(self.maps, (*numbers, *truths, *texts, *gaps))
+
+    def mapped(self, rows: Floats) -> Floats:
+        """Return rows as a model sees them."""
+        if not self.maps:
+            return rows
+        features = rows[:, : self._plain - self.intercept]
+        for one, groups in self._stages[0]:
+            features = one.apply(features, groups)
+        return np.hstack([features, np.ones((len(rows), int(self.intercept)))])
 
     def table(self, rng: np.random.Generator, explained: float = 0.5) -> MadeUpTable:
         """Return one table that has this shape, with columns that explain such a share of a label's variance."""
@@ -139,6 +174,17 @@ class RowShape:
             rng.uniform(*OFTEN, self.booleans),
             tuple(rng.dirichlet(np.full(size, 2.0)) for size in self.categories),
         )
+
+
+@lru_cache(maxsize=64)
+def _drawn_length(shape: RowShape) -> float:
+    """Return the norm of a typical mapped row, as drawn."""
+    rng = np.random.default_rng(0)
+    squares = [
+        float(np.mean(np.sum(shape.mapped(shape.table(rng).rows(ROWS_DRAWN, rng)) ** 2, axis=1)))
+        for _ in range(TABLES_DRAWN)
+    ]
+    return math.sqrt(float(np.mean(squares)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from pgfl.arrays import Floats
 from pgfl.federation.graphs import Mixing
 from pgfl.objectives import Bounds, Huber, Logistic, Softmax
 from pgfl.planning.facts import Facts, sketched
-from pgfl.planning.moments import Candidates, Moments
+from pgfl.planning.moments import Candidates, Foreseen, Moments
 from pgfl.planning.twin import twin
 
 LAM = 0.001
@@ -55,6 +55,8 @@ class Settings:
         return Logistic(LAM) if self.labels == 2 else Softmax(LAM, classes=self.labels)
 
 
+TABLE_SEEDS, TABLE_JUDGING_SEEDS = tuple(range(1, 7)), tuple(range(11, 59))  # its twins differ more from each other
+FEW_TABLE_SEEDS, FEW_TABLE_JUDGING_SEEDS = TABLE_SEEDS[:3], TABLE_JUDGING_SEEDS[:12]
 POPULATION = 96
 FEWER = 64  # for a table, of which more twins are looked at
 GENERATIONS = 10
@@ -149,6 +151,13 @@ def best_foreseen(facts: Facts, seeds: Sequence[int], start: Settings | None = N
         return whole
     less_lost, clipped = _best_of_length(facts, seeds, None, shorter)
     return clipped if less_lost < lost - CLIPPING_PAYS else whole
+
+
+def foreseen_on(facts: Facts, settings: Settings, seeds: Sequence[int]) -> list[Foreseen]:
+    """Return what theory expects of settings, twin by twin."""
+    length = settings.x_norm or facts.x_norm
+    one = Point.candidates(Point.of(settings).at[None, :], facts, length)
+    return [moments_of(facts, seed, length).foresee(one) for seed in seeds]
 
 
 def moments_of(facts: Facts, seed: int, x_norm: float) -> Moments:

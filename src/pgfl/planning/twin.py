@@ -150,7 +150,7 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     clusters = int(cluster.max()) + 1
     table = rows.table(rng, facts.explained)
     truth = table.coefficients(rng, facts.explained)
-    truth = truth * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
+    truth = truth * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, len(truth))))
     far = math.exp(DIFFERENCES_VARY * rng.standard_normal()) if clusters > 1 else 0.0
     apart = far * CLUSTERS_DIFFER * rng.standard_normal((clusters, table.size))
     moved = far * LABELS_DIFFER * rng.standard_normal(clusters)
@@ -165,7 +165,8 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
 
     def drawn(count: int, owner: Ints) -> tuple[Floats, Floats]:
         features = table.rows(count, rng, apart[owner])
-        return features, label((np.einsum("ij,ij->i", features, truth[owner]) - middle) / scale, moved[owner], rng)
+        margins = (np.einsum("ij,ij->i", features, truth[owner]) - middle) / scale
+        return rows.mapped(features), label(margins, moved[owner], rng)
 
     features, targets = drawn(int(counts.sum()), np.repeat(cluster, counts))
     names = tuple(numbered("cluster", q, clusters) for q in range(clusters))

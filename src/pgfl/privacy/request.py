@@ -12,7 +12,7 @@ from pgfl.algorithms.algorithms import Algorithm
 from pgfl.arrays import DTypeLike, Floats, Ints
 from pgfl.errors import PrivacyError
 from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
-from pgfl.federation.encoding import toml_key
+from pgfl.federation.encoding import MAP_OF_RECORDS, toml_key
 from pgfl.federation.federation import Federation, TestSet
 from pgfl.objectives import Bounds, Objective
 from pgfl.privacy import accounting, rules
@@ -114,10 +114,20 @@ class Privacy:
         """
         if encoding is None:
             return self
+        if encoding.read_from_records == (MAP_OF_RECORDS,):
+            raise PrivacyError(
+                "The row map was chosen by looking at records, which privacy does not allow; name a map, or let "
+                "`pgfl plan` choose one from public facts."
+            )
         if encoding.read_from_records:
             raise PrivacyError(
                 f"The bounds, categories or labels of column {quoted(encoding.read_from_records[0])} were read from "
                 "records, which privacy does not allow; state public ones."
+            )
+        if self.guarantee == "required" and (learnt := next((one for one in encoding.maps if not one.public), None)):
+            raise PrivacyError(
+                f"The map {quoted(learnt.kind)} may have been trained on these records, which privacy does not allow; "
+                "state public = true in it if it was not."
             )
         needed = self.guarantee == "required" and self.update_norm is None
         if self.x_norm is None and needed and encoding.unbounded:
@@ -125,6 +135,11 @@ class Privacy:
                 f"{_columns_have(encoding.unbounded)} no bounds, so the norm of a row is not bounded; state public "
                 f"ones under [data.columns], as in {toml_key(encoding.unbounded[0])} = {{ bounds = [LOW, HIGH] }}, or "
                 "state `privacy.x_norm`."
+            )
+        if self.x_norm is None and needed and encoding.x_norm is None:
+            raise PrivacyError(
+                f"The map {quoted(encoding.maps[-1].kind)} does not bound the norm of a row; state `privacy.x_norm`, "
+                "to which rows are clipped."
             )
         x_norm = encoding.x_norm if self.x_norm is None else self.x_norm
         return replace(self, x_norm=x_norm, y_bound=encoding.target.y_bound if self.y_bound is None else self.y_bound)

@@ -141,6 +141,11 @@ class ClientSettings(Section):
             raise ValueError(
                 "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
             )
+        if not all(one.public for one in self.limits.map or ()):
+            raise ValueError(
+                "`limits.map` names an encoder that may have been trained on your records; state public = true in it "
+                "if it was not."
+            )
         if self.task == "classification" and self.privacy.y_bound is not None and self.privacy.y_bound < 1.0:
             raise ValueError(
                 "`privacy.y_bound` is below 1, so clipping would change the labels 0 and 1 of a classification; raise "
@@ -168,6 +173,9 @@ def load_client(path: Path) -> ClientSettings:
     changes["ledger"] = str(base / settings.ledger)
     if settings.roster is not None:
         changes["roster"] = settings.roster.model_copy(update={"file": str(base / settings.roster.file)})
+    if settings.limits.map is not None:
+        located = tuple(one.located(base) for one in settings.limits.map)
+        changes["limits"] = settings.limits.model_copy(update={"map": located})
     if settings.record_noise is not None:
         changes["record_noise"] = str(base / settings.record_noise)
     return settings.model_copy(update=changes)
