@@ -85,6 +85,7 @@ def client_app() -> ClientApp:
         return _reply(message, {NAME: client.introduce(context.node_config)})
 
     def answer_round(message: Message, context: Context) -> Message:
+        client.start_log(context.node_config)
         return _reply(message, {FRAME: client.answer(context.node_config, parts_of(message))})
 
     app = ClientApp()

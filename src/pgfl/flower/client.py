@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from pgfl.network.client.core import ClientCore
 from pgfl.network.client.rounds import decline
 from pgfl.network.client.samples import load_samples
 from pgfl.network.client.settings import ClientSettings, load_client
+from pgfl.network.logs import start_logging
 from pgfl.network.processes import exclusive_lock, make_private, private_files
 from pgfl.network.protocol.messages import Request, Welcome, read_request
 from pgfl.network.protocol.wire import Limits, Malformed, decode
@@ -36,7 +38,7 @@ class Trouble(StrEnum):
     """Why a client does not answer, beyond `Refusal`: constant texts, so they reveal nothing about its data."""
 
     UNREADABLE = "the request cannot be read"
-    UNACCEPTED = "the owner of this client does not take part in this training"
+    UNACCEPTED = "this client takes no part in this training now; its owner's log says why"
     ACCOUNT = "the account of this client cannot go on; its owner's log says why"
     FAILED = "this client cannot answer; its owner's log says why"
 
@@ -69,6 +71,13 @@ def load_local(path: Path) -> ClientSettings:
             'noise; set it to "local".'
         )
     return settings
+
+
+def start_log(node_config: Mapping[str, object]) -> None:
+    """Log as the owner's settings say; what is wrong with them is said when they are used."""
+    with suppress(Exception):
+        settings = load_client(settings_file(node_config))
+        start_logging(settings.log, Path(settings.home))
 
 
 def introduce(node_config: Mapping[str, object]) -> bytes:
