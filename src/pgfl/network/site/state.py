@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import time
 import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pgfl.algorithms.roles import EVERYONE, Server
 from pgfl.algorithms.server_rules import half_of_server
 from pgfl.errors import NetworkError
+from pgfl.network.agreement import Training
 from pgfl.network.protocol.messages import vectors_each
 from pgfl.network.protocol.wire import Limits
 from pgfl.network.rotation import ActiveCertificate
-from pgfl.network.site.bounds import ClientBound, UsualDistance
+from pgfl.network.site.bounds import UsualDistance
 from pgfl.network.site.effects import Quorum, Rollback, Timing
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.role import SiteRole
 from pgfl.network.site.rounds import SiteRounds
-from pgfl.network.site.settings import SiteSettings
+from pgfl.network.site.settings import BoundSettings, SiteSettings
 from pgfl.network.site.store import STORE, Membership, SiteStore
 from pgfl.network.site.trustee import LEDGERS, SumRecorder, Trustee
 from pgfl.streams import Purpose, stream
@@ -46,14 +48,11 @@ class SiteState:
         each = vectors_each(length, algorithm.server_rule.published_length(length))
         self.limits = Limits(length, trained, self.training.max_norm, vectors=max(Limits.vectors, each * len(trained)))
         neighbours = self.membership.neighbours
-        clusters, half = self.training.clusters, half_of_server(settings.name)
-        server = Server(algorithm, length, neighbours, clusters=clusters, half=half)
         self.trustee = self._trustee()
         self.masked = self._masked_pairs()
-        self.role = SiteRole(
-            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee,
-            self.masked, UsualDistance(settings.bounds.spread), self.training.position,
-        )  # fmt: skip
+        self.role = build_role(
+            self.training, settings.name, clients, neighbours, settings.bounds, self.trustee, self.masked
+        )
         saved = self.store.load_state()
         self.resumed = saved is not None
         if saved is not None:
@@ -99,14 +98,6 @@ class SiteState:
             )
         return clients
 
-    def _client_bound(self) -> ClientBound | None:
-        bound = self.settings.bounds.of_clients(self.training)
-        if bound is None:
-            log.info("answers are bounded by %g times the usual distance (bounds.spread)", self.settings.bounds.spread)
-        elif unbounded := bound.unbounded():
-            log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
-        return bound
-
     def _trustee(self) -> Trustee | None:
         if self.training.privacy.trust != "site":
             return None
@@ -133,13 +124,42 @@ class SiteState:
 
     def _choose(self, round: int, able: list[str]) -> list[str]:
         """The clients that are asked in a round."""
-        wanted, chosen = self.training.algorithm.participants, able
-        if wanted != "all" and len(able) > wanted:
-            lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
-            chosen = sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        chosen = draw_participants(self.training, self.settings.name, round, able)
         if self.masked is not None:
             return self.masked.eligible(chosen)
         if self.trustee is None:
             return chosen
         self.role.update_over_cap()
         return self.trustee.eligible(chosen, {client: self.role.pair(client) for client in chosen})
+
+
+def build_role(
+    training: Training,
+    site: str,
+    clients: Mapping[str, str],
+    neighbours: Iterable[str],
+    bounds: BoundSettings,
+    trustee: Trustee | None = None,
+    masked: MaskedPairs | None = None,
+) -> SiteRole:
+    """Return the role of a site before its first round; `clients` has their clusters."""
+    bound = bounds.of_clients(training)
+    if bound is None:
+        log.info("answers are bounded by %g times the usual distance (bounds.spread)", bounds.spread)
+    elif unbounded := bound.unbounded():
+        log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
+    clusters, half = training.clusters, half_of_server(site)
+    server = Server(training.build_algorithm(), training.dimension, neighbours, clusters=clusters, half=half)
+    usual = UsualDistance(bounds.spread)
+    return SiteRole(
+        server, clients, training.most_clients, bound, bounds.neighbours, trustee, masked, usual, training.position
+    )
+
+
+def draw_participants(training: Training, site: str, round: int, able: list[str]) -> list[str]:
+    """Return the clients of a site that are drawn for a round: the same ones whoever draws."""
+    wanted = training.algorithm.participants
+    if wanted == "all" or len(able) <= wanted:
+        return able
+    lots = stream(training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(site.encode()), round)
+    return sorted(able[place] for place in lots.permutation(len(able))[:wanted])

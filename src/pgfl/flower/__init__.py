@@ -1,0 +1,1 @@
+"""PGFL inside a Flower federation: a ServerApp that plays a graph of servers, and clients with their own ledgers."""
