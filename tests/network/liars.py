@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from pgfl.algorithms.roles import Answer
-from pgfl.network.client.settings import load_client
 from pgfl.network.protocol import identity, messages
 from pgfl.network.protocol.identity import Neighbour, SiteCertificate
 from pgfl.network.protocol.links import PeerLink, PeerService
@@ -105,33 +104,39 @@ class LyingSite:
 
 
 class LyingClient:
-    """Takes a client's place with its key: answers other rounds than asked, twice, and says that its budget is spent.
+    """A client that is admitted for a while: answers other rounds than asked, twice, and says that its budget is spent.
 
-    It never claims more releases than were made: whoever has the key of a client can silence it, and nobody else.
+    It has a key of its own. Whoever takes another client's key can silence that client, and nobody else: it stops for
+    good once its site has accepted an answer that its ledger does not know.
     """
 
-    def __init__(self, network, chance, client):
-        self.chance, self.told = chance, 0
-        settings = load_client(network.home(client) / "client.toml")
-        self.address, self.dimension = settings.site.address, network.training.dimension
-        key = identity.read_client_key(network.home(client) / identity.CLIENT_KEY)
-        fingerprint = settings.site.fingerprint
+    def __init__(self, network, chance, site, name="lying-client"):
+        self.network, self.chance, self.site, self.name, self.told = network, chance, site, name, 0
+        self.dimension, home = network.training.dimension, network.folder / name
+        self.public = identity.create_client(home, name)
+        fingerprint = SiteCertificate.read(network.home(site) / identity.SITE_CERTIFICATE).fingerprint
         self.stream = SiteStream(
-            lambda: {fingerprint}, key, Limits(self.dimension), lambda: 0, self._handle, budget="endless"
-        )
+            lambda: {fingerprint}, identity.read_client_key(home / identity.CLIENT_KEY), Limits(self.dimension),
+            lambda: 0, self._handle, budget="endless",
+        )  # fmt: skip
 
     def tell(self, seconds):
-        """Lie for so long."""
+        """Be admitted for so long, and lie; then it is expelled."""
 
         async def for_a_while():
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while True:
-                        await self.stream.run(self.address)
+                        await self.stream.run(f"127.0.0.1:{self.network.ports[self.site]}")
                         await asyncio.sleep(0.2)
 
-        asyncio.run(for_a_while())
-        self.stream.computing.shutdown()
+        with closing(SiteStore(self.network.home(self.site) / STORE)) as store:
+            store.admit(self.name, self.public, self.chance.choice(self.network.training.clusters))
+            try:
+                asyncio.run(for_a_while())
+            finally:
+                self.stream.computing.shutdown()
+                store.expel(self.name)
 
     def _handle(self, frame):
         if not isinstance(frame.header, messages.Request):
@@ -142,4 +147,4 @@ class LyingClient:
             return encode(messages.Decline(round=asked, reason="the budget is spent", final=True))
         claimed = self.chance.choice([asked, asked + 1, asked + 1000, max(1, asked - 5), 1])
         model = self.chance.random() * np.ones(self.dimension)
-        return encode_answer(Answer(claimed, model, model, clean=self.chance.random() < 0.3), release=0)
+        return encode_answer(Answer(claimed, model, model, clean=self.chance.random() < 0.3), release=MANY)
