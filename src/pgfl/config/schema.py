@@ -513,7 +513,7 @@ _BOUNDED = {"x_norm": "bounded rows", "y_bound": "bounded labels", "w_norm": "mo
 def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
     graph, algorithm, objective = config.graph.kind, config.algorithm, config.objective
-    steps = [key for key in type(algorithm).model_fields if key not in ("kind", "participants")]
+    steps = [key for key in type(algorithm).model_fields if key not in ("kind", "participants", "delays")]
     idle = [("algorithm", key) for key in steps if not algorithm.uses(key)]
     if graph in (*GRAPHS.built_in, "edges") and graph != "random":
         idle.append(("graph", "average_degree"))

@@ -21,7 +21,7 @@ from pgfl import __version__
 from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho
 from pgfl.algorithms.schedules import Delays, Library, Participants, Stop
 from pgfl.arrays import AnyArray, DTypeLike, Ints
-from pgfl.errors import PrivacyError, UsageError
+from pgfl.errors import ConfigError, PrivacyError, UsageError
 from pgfl.federation.federation import Federation
 from pgfl.metrics import MEASURES, check_wanted
 from pgfl.objectives import Objective, Ridge
@@ -299,6 +299,10 @@ def train_runs(
     are called after every round, last of all.
     """
     began = time.perf_counter()
+    if start is not None and options.delays is not None:
+        raise ConfigError(
+            "A run with algorithm.delays cannot go on from another; leave the delays out, or start a new run."
+        )
     earlier = None if start is None else Continuation(start, folder, stated)
     options = options if earlier is None else earlier.options(options)
     communicator.collective(lambda: check_engine(options, communicator.size))
