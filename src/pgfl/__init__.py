@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pgfl.algorithms.algorithms import PGFL, Algorithm, ExactMixing, FedAvg, OneStep, Pair
     from pgfl.algorithms.client_rules import ClientRule, GradientSteps, LinearisedStep, ProximalStep
-    from pgfl.algorithms.schedules import Decaying
+    from pgfl.algorithms.schedules import Decaying, Delays
     from pgfl.algorithms.server_rules import ExactDiffusion, NeighbourhoodAverage, OneStepUpdate, ServerRule
     from pgfl.config.files import load_config
     from pgfl.errors import (
@@ -62,6 +62,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Decaying",
+    "Delays",
     "Diverged",
     "ExactDiffusion",
     "ExactMixing",
@@ -125,7 +126,7 @@ _HOMES = {
         "LinearisedStep",
         "ProximalStep",
     ),
-    "pgfl.algorithms.schedules": ("Decaying",),
+    "pgfl.algorithms.schedules": ("Decaying", "Delays"),
     "pgfl.algorithms.server_rules": (
         "ExactDiffusion",
         "NeighbourhoodAverage",

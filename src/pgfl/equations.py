@@ -105,6 +105,14 @@ def contribution(client_model: Array, dual: Array) -> Array:
     return client_model - dual
 
 
+def late_contribution(update: Array, server_model: Array, age: Array) -> Array:
+    """An update of `age` rounds ago as a contribution to today's aggregate: at today's model, divided by 1 + its age.
+
+    The update is the contribution less the model that the client was given then.
+    """
+    return server_model + update / (1.0 + age)
+
+
 def server_aggregation(contributions: Array, mean: Operator) -> Array:
     r"""w̃_{q,s}: the mean of w_k − φ_k/ρ over the participants of cluster q at server s.
 

@@ -133,6 +133,7 @@ def _options(config: Config, communicator: Communicator, kernels_loaded: bool) -
     options = TrainingOptions(
         rounds=config.rounds,
         participants=config.algorithm.participants,
+        delays=config.algorithm.delays.build() if config.algorithm.delays else None,
         privacy=build_privacy(config),
         seed=config.seed,
         runs=config.runs,

@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     MAP = 12
     DISCOVERY = 13
     ALTERNATIVES = 14
+    DELAYS = 15
 
 
 def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 0) -> np.random.Generator:

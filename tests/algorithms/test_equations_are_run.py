@@ -7,7 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgfl import PGFL, ExactMixing, FedAvg, Huber, OneStep, Privacy, equations, metrics, synthetic_regression, train
+from pgfl import (
+    PGFL,
+    Delays,
+    ExactMixing,
+    FedAvg,
+    Huber,
+    OneStep,
+    Privacy,
+    equations,
+    metrics,
+    synthetic_regression,
+    train,
+)
 from pgfl.algorithms import theory
 from pgfl.algorithms.accuracy import Terms
 from pgfl.algorithms.roles import Accepted, Client, RoundRequest, Server
@@ -58,7 +70,8 @@ AS_PRINTED = Privacy(phi0=1e-2, zeta=0.99, guarantee="none")
 
 def simulated(algorithm):
     for privacy in (GUARANTEED, AS_PRINTED):
-        train(SMALL, algorithm, Huber(), rounds=ROUNDS, privacy=privacy, metrics=["objective"])
+        delays = None if algorithm.client_rule.has_dual else Delays(0.4, 1)
+        train(SMALL, algorithm, Huber(), rounds=ROUNDS, privacy=privacy, metrics=["objective"], delays=delays)
 
 
 def played_by_roles(algorithm):
@@ -86,9 +99,12 @@ def played_by_roles(algorithm):
             accepted[name] = Accepted(n, servers[name].model(cluster))
 
 
-@pytest.mark.parametrize(("run", "measured_elsewhere"), [(simulated, set()), (played_by_roles, {"regularised_loss"})])
+BY_SITES = {"regularised_loss", "late_contribution"}
+
+
+@pytest.mark.parametrize(("run", "measured_elsewhere"), [(simulated, set()), (played_by_roles, BY_SITES)])
 def test_every_equation_is_executed_by_a_run(run, measured_elsewhere, monkeypatch):
-    """A client never computes its loss, which is clean; only a simulation measures it."""
+    """A client never computes its loss, which is clean: only a simulation does; late answers are a site's business."""
     called = watched(monkeypatch, equations, EQUATIONS)
     for algorithm in ALGORITHMS:
         run(algorithm)

@@ -49,6 +49,11 @@ CASES: dict[str, dict] = {
         "algorithm": {"client": "gradient", "rho": 1.0, "participants": 4},
         "privacy": PRIVATE | {"trust": "masked"},
     },
+    "late answers": {
+        "objective": {"kind": "huber"},
+        "algorithm": {"client": "gradient", "rho": 1.0, "tau": 0.1, "delays": {"clients": 0.4, "rounds": 2}},
+        "privacy": PRIVATE,
+    },
     "fedavg": {"algorithm": {"kind": "fedavg", "participants": 2}, "graph": {"kind": "star"}},
     "single precision": {"dtype": "float32", "algorithm": {"tau": 0.2, "participants": 2}},
     "threads": {"threads": 2, "objective": {"kind": "huber"}},

@@ -3,7 +3,8 @@
     make chaos ARGS="--faults 30 --seed 7 --trust masked"
 
 After each fault everyone must take part everywhere again; in the end every ledger must be whole, and nobody charged
-twice. What happens is drawn from the seed, so a campaign can be repeated.
+twice. A lie must not move the rounds of those who do not lie. What happens is drawn from the seed, so a campaign can be
+repeated.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from pgfl.network.local import LocalNetwork
 from pgfl.network.site.reports import LIVE
 from pgfl.network.site.store import STORE, SiteStore
 from pgfl.privacy.ledger.ledger import Ledger
+from tests.network.jumping_clock import JumpingClock
+from tests.network.liars import SITE_LIES, LyingClient, LyingSite
 from tests.network.wires import Cable
 
 ENDLESS, PATIENCE, SITES = 10**6, 400.0, 2
 POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 3.0}
-TIMING = {"answers": 3.0, "exchange": 3.0, "start": 60.0, "pace": 0.05}
+TIMING = {"answers": 3.0, "exchange": 3.0, "start": 60.0, "pace": 0.05, "patience": 3.0}
+LYING = 4.0  # seconds; a site notices within one that its operator linked somebody
+JUMPS = (3600.0, 86_400.0, 3.2e8)  # seconds, forwards or backwards
 
 
 class Campaign:
@@ -53,7 +58,16 @@ class Campaign:
             "cut the sites apart": self.cut,
             "damage live.json": self.damaged,
             "expel and admit a client": self.expelled,
+            "a client is ten times slower": self.slowed,
+            "a client lies": self.lying_client,
+            "the clock jumps": self.clock_jumps,
         }
+        self.faults |= {
+            f"a neighbour lies {lie.__name__.replace('_', ' ')}": lambda lie=lie: self.lying_site(lie)
+            for lie in SITE_LIES
+        }
+        self.clock = JumpingClock(folder / "clock")
+        self.liar, self.liars = LyingSite(self.network, self.chance), []
 
     def _over_a_cable(self, here, there):
         self.cables.append(Cable(self.network.ports[there]))
@@ -99,6 +113,38 @@ class Campaign:
             self.pause()
             store.admit(name, known.key, known.cluster)
 
+    def slowed(self):
+        """It computes for a tenth of the time, so that it answers after the round has closed."""
+        process = self.network.running[self.chance.choice(self.clients)].pid
+        for _ in range(12):
+            os.kill(process, signal.SIGSTOP)
+            time.sleep(0.45)
+            os.kill(process, signal.SIGCONT)
+            time.sleep(0.05)
+
+    def lying_site(self, lie):
+        before, began = {site: self.network.round_of(site) for site in self.sites}, time.monotonic()
+        told = self.liar.told
+        self.liar.tell(lie, LYING)
+        assert self.liar.told > told, "nobody heard the lie"
+        possible = (time.monotonic() - began) / TIMING["pace"] + 1
+        for site in self.sites:
+            went = self.network.round_of(site) - before[site]
+            assert went <= possible, f"{site} went {went} rounds on a neighbour's word; {possible:.0f} were possible"
+
+    def lying_client(self):
+        liar = LyingClient(self.network, self.chance, self.chance.choice(self.sites), f"lying-client-{len(self.liars)}")
+        self.liars.append(liar)
+        liar.tell(LYING)
+        assert liar.told or self.network.training.privacy.trust != "local", "nobody asked the liar"
+
+    def clock_jumps(self):
+        """For everyone; one process is started while it is wrong."""
+        self.clock.jump(self.chance.choice(JUMPS) * self.chance.choice([1, -1]))
+        self.terminated([*self.sites, *self.clients])
+        self.pause()
+        self.clock.jump(0.0)
+
     def pause(self):
         time.sleep(self.chance.uniform(0.1, 6.0))
 
@@ -136,6 +182,10 @@ class Campaign:
     def run(self, count):
         """So many faults; returns the seconds to recover from each, by kind."""
         seconds = defaultdict(list)
+        with self.clock.installed():
+            return self._run(count, seconds)
+
+    def _run(self, count, seconds):
         self.network.start()
         try:
             self.together()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import random
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pgfl.algorithms.algorithms import PGFL
+from pgfl.algorithms.algorithms import PGFL, Algorithm
 from pgfl.algorithms.roles import Client, Server
 from pgfl.errors import BudgetSpent, LedgerError
 from pgfl.federation.federation import Federation
@@ -46,6 +47,7 @@ class MemoryAccount:
     confirmed: set[str] = field(default_factory=set)
     kept: bytes | None = None
     clean: bool = False
+    noise: Callable[[int], Any] = lambda release: 0.0  # of a release
 
     @property
     def releases(self):
@@ -68,7 +70,7 @@ class MemoryAccount:
         self.stored[key], self.kept = slot.payload, slot.state[STATE]
 
     def perturb(self, slot, model):
-        return model
+        return model + self.noise(slot.number)
 
     def confirm(self, key):
         if key not in self.stored:
@@ -110,6 +112,8 @@ class World:
     timing: Timing = TIMING
     quorum: Quorum = WITH_ANYONE
     bound: ClientBound | None = None
+    algorithm: Algorithm = ALGORITHM
+    slow: Mapping[str, float] = field(default_factory=dict)  # clients, and the seconds that an answer of theirs takes
 
     def __post_init__(self):
         self.chance = random.Random(self.seed)
@@ -144,10 +148,10 @@ class World:
 
     def new_client(self, client):
         features, targets = self.federation.rows(client)
-        return ClientRounds(Client(OBJECTIVE, ALGORITHM, features, targets), self.accounts[client], TRAINING)
+        return ClientRounds(Client(OBJECTIVE, self.algorithm, features, targets), self.accounts[client], TRAINING)
 
     def begin_site(self, site):
-        server = Server(ALGORITHM, self.federation.dimension, self.neighbours[site])
+        server = Server(self.algorithm, self.federation.dimension, self.neighbours[site])
         role = SiteRole(server, dict(self.members[site]), bound=self.bound)
         saved = self.saved[site]
         if saved is not None:
@@ -305,7 +309,8 @@ class World:
         if machine is None:
             return
         reply = machine.answer(read_request(decode(data, self.limits, BETWEEN_SITE_AND_CLIENT)))
-        self.post(lambda: self.deliver_reply(site, client, reply))
+        answered = lambda: self.post(lambda: self.deliver_reply(site, client, reply))  # noqa: E731
+        self.later(self.slow[client], answered) if client in self.slow else answered()
 
     def deliver_reply(self, site, client, data):
         frame = decode(data, self.limits, BETWEEN_SITE_AND_CLIENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from pgfl.algorithms.accuracy import Refusal
 from pgfl.algorithms.algorithms import PGFL
 from pgfl.algorithms.roles import Answer, Server
+from pgfl.algorithms.schedules import Delays
 from pgfl.network.agreement import Training
 from pgfl.network.site.effects import (
     Ask,
@@ -28,7 +30,8 @@ from pgfl.network.site.effects import (
 )
 from pgfl.network.site.role import SiteRole
 from pgfl.network.site.rounds import SiteRounds
-from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.simulator import Replay, Simulator
 from tests.network.schedules import (
     ALGORITHM,
     BOUNDED,
@@ -56,7 +59,7 @@ def check(world: World) -> None:
         dual = np.zeros(2)
         for round, model, answer in world.accepted[client]:
             if machine.role.restarted <= round <= machine.role.settled_round:
-                dual = ALGORITHM.client_rule.settle(dual, model, answer.model)
+                dual = world.algorithm.client_rule.settle(dual, model, answer.model)
         np.testing.assert_allclose(machine.role.dual, dual, atol=1e-12)
     for site, rounds in world.sites.items():
         assert not rounds.refused["bound"], f"{site} computed another dual than its client"
@@ -78,6 +81,52 @@ def test_without_faults_it_is_the_simulator():
             server = federation.server_ids.index(site)
             (row,) = np.flatnonzero((layout.pair_server == server) & (layout.pair_cluster == q))
             np.testing.assert_allclose(rounds.role.server.model(cluster), models[row], atol=1e-10)
+
+
+@pytest.mark.parametrize(("share", "late"), [(0.25, 1), (0.5, 3)])
+def test_with_slow_clients_it_is_the_simulator_with_delays(share, late):
+    """Given the noise: what comes late counts in the round that takes it, by its age, and is charged once."""
+    federation, algorithm = small_federation(sites=2, clients=8, seed=4), PGFL(rho=2.0, tau=0.2, client="gradient")
+    options, rounds = TrainingOptions(delays=Delays(share, late)), 11
+
+    def noise(client, release):
+        return np.random.default_rng([federation.client_ids.index(client), release]).normal(size=2)
+
+    def noise_of_round(round, client):
+        return noise(client, (round - 1) // (late + 1) + 1 if client in slow else round)
+
+    replay = Replay(lambda round: federation.client_ids, noise_of_round)
+    simulator = Simulator([federation], algorithm, OBJECTIVE, options, replay=replay)
+    drawn = options.delays.slow(simulator.layout.members, simulator.layout.server_keys, options.seed)
+    order = simulator.layout.runs[0].order
+    slow = {federation.client_id(k) for k in order[drawn].tolist()}
+    assert len(slow) == share * federation.size
+
+    pace = Timing(answers=900.0, exchange=900.0, start=5.0, pace=1.0)
+    seconds = dict.fromkeys(slow, late * 1.0 + 0.0005)
+    world = World(
+        federation,
+        rounds,
+        Faults(latency=0.001),
+        seed=0,
+        timing=pace,
+        algorithm=algorithm,
+        slow=seconds,
+        quorum=Quorum(),
+    )
+    for client, account in world.accounts.items():
+        account.noise = partial(noise, client)
+    world.play()
+    check(world)
+    layout, models = simulator.layout, simulator.run(rounds).server_models
+    for site, played in world.sites.items():
+        for q, cluster in enumerate(federation.cluster_ids):
+            server = federation.server_ids.index(site)
+            (row,) = np.flatnonzero((layout.pair_server == server) & (layout.pair_cluster == q))
+            np.testing.assert_allclose(played.role.server.model(cluster), models[row], atol=1e-10)
+    cycles = -(-rounds // (late + 1))
+    for client, account in world.accounts.items():
+        assert account.releases == (cycles if client in slow else rounds), "charged once for every answer"
 
 
 @pytest.mark.parametrize("schedules", [100, pytest.param(SCHEDULES, marks=pytest.mark.proof)])

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pgfl.arrays import Ints
+from pgfl.arrays import Bools, Ints
 from pgfl.errors import ConfigError
 from pgfl.metrics import DEFAULT_METRICS
 from pgfl.registry import Registry
@@ -82,6 +82,34 @@ def check_participants(participants: Participants) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Delays:
+    """Slow clients: a share of every server's, whose answer to round n is counted in round n + `rounds`.
+
+    As at a site that closes its rounds without them, they are asked, and charged, again once their answer has counted.
+
+    >>> Delays(clients=0.3, rounds=9)
+    Delays(clients=0.3, rounds=9)
+    """
+
+    clients: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.clients, Real) or not 0 < self.clients <= 1:
+            raise ConfigError(f"algorithm.delays.clients must lie in (0, 1]; got {shown(self.clients)}.")
+        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1:
+            raise ConfigError(f"algorithm.delays.rounds must be a whole number from 1 up; got {shown(self.rounds)}.")
+
+    def slow(self, members: list[Ints], keys: list[tuple[int, int]], seed: int) -> Bools:
+        """Return which of all servers' clients are slow: of every server the same share, drawn from its own stream."""
+        slow = np.zeros(sum(map(len, members)), dtype=bool)
+        for own, (run, server) in zip(members, keys, strict=True):
+            drawn = stream(seed, run, Purpose.DELAYS, server).permutation(len(own))
+            slow[own[drawn[: round(self.clients * len(own))]]] = True
+        return slow
+
+
 class Scheduler:
     """Draws m clients of each server every round from the server's own stream; all of them if it has fewer.
 
@@ -138,6 +166,7 @@ Stop = Literal["converged", "never"]
 
 ROUNDS: Final = 300
 PARTICIPANTS: Final = "all"
+DELAYS: Final = None
 SEED: Final = 0
 RUNS: Final = 1
 RECORD_EVERY: Final = 1

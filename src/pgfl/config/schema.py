@@ -23,7 +23,7 @@ from pydantic import (
 from pgfl.algorithms import schedules as training_defaults
 from pgfl.algorithms.algorithms import ALGORITHMS, CLIENTS, PGFL, RECORDS, Algorithm, Counted, FedAvg
 from pgfl.algorithms.client_rules import CLIENT_RULES
-from pgfl.algorithms.schedules import ALIASES, ENGINES, Decaying, Stop
+from pgfl.algorithms.schedules import ALIASES, ENGINES, Decaying, Delays, Stop
 from pgfl.arrays import Ints
 from pgfl.config.images_data import ImagesData
 from pgfl.config.mnist_data import MnistData
@@ -176,6 +176,17 @@ class Decay(Section):
     decay: Annotated[float, Field(gt=0, le=1)]
 
 
+class DelaySettings(Section):
+    """A share of every server's clients is slow: their answers count so many rounds after they were asked."""
+
+    clients: Annotated[float, Field(gt=0, le=1)]
+    rounds: Count
+
+    def build(self) -> Delays:
+        """The delays that the settings describe."""
+        return Delays(self.clients, self.rounds)
+
+
 def _number_or_text(value: object) -> str:
     return "<text>" if isinstance(value, str) else "<number>"
 
@@ -208,6 +219,7 @@ class AlgorithmSettings(Section):
     participants: Annotated[
         Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_number_or_text)
     ] = training_defaults.PARTICIPANTS
+    delays: DelaySettings | None = training_defaults.DELAYS
     step_size: Positive = FedAvg.step_size
     local_steps: Count = FedAvg.local_steps
 
@@ -501,7 +513,7 @@ _BOUNDED = {"x_norm": "bounded rows", "y_bound": "bounded labels", "w_norm": "mo
 def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
     graph, algorithm, objective = config.graph.kind, config.algorithm, config.objective
-    steps = [key for key in type(algorithm).model_fields if key not in ("kind", "participants")]
+    steps = [key for key in type(algorithm).model_fields if key not in ("kind", "participants", "delays")]
     idle = [("algorithm", key) for key in steps if not algorithm.uses(key)]
     if graph in (*GRAPHS.built_in, "edges") and graph != "random":
         idle.append(("graph", "average_degree"))

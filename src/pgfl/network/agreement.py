@@ -85,6 +85,10 @@ class Training(Section):
                 '`training.curvature` is missing; tau = "auto" needs the mean curvature of the losses, which a network '
                 "cannot measure: that of Huber is about x_norm² / (features + 2)."
             )
+        if self.algorithm.delays is not None:
+            raise ValueError(
+                "`training.algorithm.delays` is for `pgfl run`; on a real network clients are late by themselves."
+            )
         if self.algorithm.count == "records":
             raise ValueError(
                 '`training.algorithm.count` = "records" is for `pgfl run`; on a real network set full_records to the '

@@ -149,11 +149,15 @@ def choose_engine(
 ) -> TrainingOptions:
     """Return the options with an engine that is named: compiled where that works and pays off, NumPy otherwise.
 
+    Late answers are counted by NumPy alone.
+
     The choice follows from the training and from what is installed, never from a clock: the same config on the same
     machine has the same engine, and so the same bits. Where kernels pay off but fail, `notices` gets a sentence.
     """
     if options.performance.engine != "auto":
         return options
+    if options.delays is not None:
+        return replace(options, performance=replace(options.performance, engine="numpy"))
     rows, clients = communicator.sum([len(first.features), first.size]).tolist()
     training = Training(algorithm, objectives, first, options, rows, clients)
     kind, chosen = engine_kind(AUTOMATIC), "numpy"

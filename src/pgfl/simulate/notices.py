@@ -51,7 +51,8 @@ def warnings(
         found.append(looks_like_id)
     if not federation.graph.connected:
         found.append(_parts(federation))
-    if algorithm.server_rule.exact and (participants != "all" or algorithm.tau != 0.0):
+    everyone = participants == "all" and options.delays is None
+    if algorithm.server_rule.exact and (not everyone or algorithm.tau != 0.0):
         found.append(
             "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
             "well or better."

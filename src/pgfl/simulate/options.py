@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from pgfl.algorithms import schedules as default
-from pgfl.algorithms.schedules import ENGINES, Library, Participants, Stop, check_participants
+from pgfl.algorithms.schedules import ENGINES, Delays, Library, Participants, Stop, check_participants
 from pgfl.arrays import DTypeLike
 from pgfl.errors import ConfigError, UsageError
 from pgfl.metrics import MEASURES, OF_MODELS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 THREADS_PER_CORE = 8
+DELAYED_ENGINES = ("auto", "numpy")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class TrainingOptions:
     stop: Stop = default.STOP
     performance: Performance = field(default_factory=Performance)
     discover: bool = False
+    delays: Delays | None = default.DELAYS
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):
@@ -66,10 +68,31 @@ class TrainingOptions:
         if not isinstance(self.discover, bool):
             raise UsageError(f"discover takes True or False; got {kind_of(self.discover)}.")
         check_participants(self.participants)
+        if self.delays is not None:
+            self._check_delays()
         check_precision(self.dtype)
         if self.stop not in get_args(Stop):
             raise ConfigError(f'stop must be "converged" or "never"; got {self.stop!r}.')
         as_metrics(self.metrics)
+
+    def _check_delays(self) -> None:
+        """Refuse what late answers cannot be counted with, here or at a site."""
+        if not isinstance(self.delays, Delays):
+            raise UsageError(f"delays takes Delays(clients, rounds); got {kind_of(self.delays)}.")
+        if self.participants != "all":
+            raise ConfigError('algorithm.delays needs all clients to take part; set algorithm.participants = "all".')
+        if self.performance.engine not in DELAYED_ENGINES:
+            raise ConfigError(
+                f"algorithm.delays is computed by NumPy, not by the {self.performance.engine} engine; set engine = "
+                '"auto" or "numpy".'
+            )
+        if self.privacy is not None and self.privacy.trusted.aggregates:
+            raise ConfigError(
+                'algorithm.delays needs privacy.trust = "local": a sum over clients waits for all of them, so that '
+                "no answer to it can be late."
+            )
+        if self.discover:
+            raise ConfigError("algorithm.delays is for given clusters; set clusters.discover = false, or leave it out.")
 
 
 def as_metrics(metrics: Iterable[str]) -> tuple[str, ...]:

@@ -76,6 +76,7 @@ class NoisePath(Observer):
             and server.personalised
             and simulator.algorithm.tau == 0.0
             and simulator.options.runs == 1
+            and simulator.options.delays is None
             and federation.encoding is not None
             and federation.graph.connected
         )

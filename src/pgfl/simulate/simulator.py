@@ -11,14 +11,16 @@ import numpy as np
 
 from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm
-from pgfl.algorithms.schedules import Scheduler
+from pgfl.algorithms.schedules import Delays, Scheduler
 from pgfl.arrays import AnyArray, Array, Bools, Ints, Namespace
 from pgfl.federation.federation import Federation
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
+from pgfl.simulate.array_engines import array_blocks
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
+from pgfl.simulate.delays import DelayedEngine
 from pgfl.simulate.draws import Calibration, calibrate, constrain
-from pgfl.simulate.engine import Draw, Engine, PairReleaser, Releaser, State
+from pgfl.simulate.engine import Draw, Engine, PairReleaser, Releaser, Spent, State
 from pgfl.simulate.engines import Setup, choose_engine, engine_kind
 from pgfl.simulate.layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
@@ -283,6 +285,8 @@ class Simulator:
         numbers = int(layout.counts.sum()) * layout.runs[0].federation.dimension
         threads = options.performance.threads or self._kind.useful_threads(numbers)
         setup = Setup(layout, self.objectives, self.algorithm, options, self._xp, threads)
+        if options.delays is not None:
+            return self._delayed_engine(setup, options.delays, noise, spent)
         engine, blocks = self._kind.prepare(setup)
         return engine(
             layout,
@@ -296,6 +300,23 @@ class Simulator:
             dtype=options.dtype,
             xp=self._xp,
             threads=threads,
+            communicator=self.communicator,
+        )
+
+    def _delayed_engine(self, setup: Setup, delays: Delays, noise: Releaser | None, spent: Spent | None) -> Engine:
+        layout, seed = self.layout, self.options.seed
+        slow = delays.slow(layout.members, layout.server_keys, seed)
+        return DelayedEngine(
+            layout,
+            array_blocks(setup),
+            self.algorithm,
+            slow,
+            delays.rounds,
+            privacy=self.plan,
+            noise=noise,
+            spent=spent,
+            dtype=self.options.dtype,
+            threads=setup.threads,
             communicator=self.communicator,
         )
 

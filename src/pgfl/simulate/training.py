@@ -19,9 +19,9 @@ import numpy as np
 
 from pgfl import __version__
 from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho
-from pgfl.algorithms.schedules import Library, Participants, Stop
+from pgfl.algorithms.schedules import Delays, Library, Participants, Stop
 from pgfl.arrays import AnyArray, DTypeLike, Ints
-from pgfl.errors import PrivacyError, UsageError
+from pgfl.errors import ConfigError, PrivacyError, UsageError
 from pgfl.federation.federation import Federation
 from pgfl.metrics import MEASURES, check_wanted
 from pgfl.objectives import Objective, Ridge
@@ -193,6 +193,7 @@ def train(
     *,
     rounds: int = TrainingOptions.rounds,
     participants: Participants = TrainingOptions.participants,
+    delays: Delays | None = TrainingOptions.delays,
     privacy: Privacy | None = None,
     seed: int = TrainingOptions.seed,
     runs: int = TrainingOptions.runs,
@@ -228,6 +229,8 @@ def train(
     pays off, else NumPy, and `result.engine` says which it was. `threads` is as many as pay off unless given; results
     do not depend on it.
 
+    With `delays` a share of every server's clients is slow (see `Delays`): what they answer counts some rounds later.
+
     With `discover` the clusters of the federation are not used but found from the clients' data, and `result.clusters`
     says who is in which.
 
@@ -254,8 +257,9 @@ def train(
     check_helpers(checkpoints, progress, observers)
     performance = Performance(engine, threads)
     options = TrainingOptions(
-        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, stop, performance, discover
-    )
+        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, stop, performance,
+        discover, delays,
+    )  # fmt: skip
     with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
         return train_runs(
             partial(make_federation, federation) if callable(federation) else lambda run: federation,
@@ -295,6 +299,10 @@ def train_runs(
     are called after every round, last of all.
     """
     began = time.perf_counter()
+    if start is not None and options.delays is not None:
+        raise ConfigError(
+            "A run with algorithm.delays cannot go on from another; leave the delays out, or start a new run."
+        )
     earlier = None if start is None else Continuation(start, folder, stated)
     options = options if earlier is None else earlier.options(options)
     communicator.collective(lambda: check_engine(options, communicator.size))

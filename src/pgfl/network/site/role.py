@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pgfl import equations as eq
 from pgfl.algorithms.roles import Accepted, Answer, Publication, RoundRequest, Server
 from pgfl.arrays import AnyArray, Floats
 from pgfl.metrics import disagreement
@@ -338,7 +339,7 @@ class SiteRole:
         then = blank if asked.model is None else asked.model
         update = np.asarray(self.server.algorithm.client_rule.contribution(answer.model, answer.dual)) - then
         age = self.position(round) - self.position(asked.round)
-        return Answer(round, (blank if now is None else now) + update / (1.0 + age), blank)
+        return Answer(round, np.asarray(eq.late_contribution(update, blank if now is None else now, age)), blank)
 
     def _too_far(self, answers: Mapping[str, Answer], round: int) -> dict[str, float]:
         """Who contributes what is far from the others of its cluster; clean contributions have their own bound."""
