@@ -63,7 +63,7 @@ def trained(cell: Cell, federation: Federation, seed: int, *, discover: bool = F
         )
     return train(
         federation, PGFL(RHO, 0.0, "metropolis", "gradient"), Huber(0.001, kappa=KAPPA), rounds=ROUNDS, privacy=privacy,
-        seed=seed, metrics=(), record_every=ROUNDS, progress=False, discover=discover,
+        seed=seed, metrics=(), record_every=ROUNDS, progress=False, discover=discover, engine="numba", threads=1,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,19 +21,19 @@ from pgfl.algorithms.algorithms import Algorithm, is_automatic
 from pgfl.algorithms.clustering import Mixture, cluster_by_halves, directions, find_clusters
 from pgfl.arrays import AnyFloats, Floats, Ints
 from pgfl.errors import ConfigError, DataError
-from pgfl.federation.clipping import clip_rows
 from pgfl.federation.federation import Federation, numbered
-from pgfl.objectives import BatchedObjective, Objective
-from pgfl.privacy.budget import sigma_for
-from pgfl.privacy.discovery import DIRECTIONS, SKETCHES, DiscoveryBudget, sketch_clip, sketch_sensitivity
+from pgfl.objectives import Objective
+from pgfl.privacy.discovery import DIRECTIONS, DOUBT, SKETCHES, DiscoveryBudget, sketch_clip
 from pgfl.privacy.mechanism import Account
 from pgfl.privacy.request import Privacy
 from pgfl.results.clusters import clusters_table
 from pgfl.results.result import Columns, Result
 from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.late_choice import LateChoice, keeping_pairs
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives
+from pgfl.simulate.sketches import Sketches
 from pgfl.streams import Purpose, stream
 
 if TYPE_CHECKING:
@@ -46,18 +47,42 @@ Training = Callable[[Federation, Privacy | None, Sequence[Observer]], Result]
 
 @dataclass(frozen=True, eq=False)
 class Discovery:
-    """The federation with the clusters that were found, and the table that says so, with what finding them cost."""
+    """The federation with the clusters that were found, and the table that says so, with what finding them cost.
+
+    Where membership is in doubt, clients make a late `choice` while training runs; what it costs is `reserved`.
+    """
 
     federation: Federation
     table: Columns
+    due: Floats | None = None  # ρ that finding has cost and that no account of the training holds yet
+    choice: LateChoice | None = None
+
+    @property
+    def reserved(self) -> Floats:
+        """ρ of every client that is not left for training."""
+        return np.asarray(self.table["rho"] + (self.choice.phi if self.choice else 0.0))
 
     def charge(self, simulator: Simulator) -> None:
-        """Put what finding has cost into the account of the training that follows."""
-        if simulator.plan is None:
+        """Put what finding has cost into the account of a training that begins or goes on."""
+        if simulator.plan is None or self.due is None:
             return
         (run,), accounts = simulator.layout.runs, simulator.plan.state()
-        accounts["rho"][run.clients] = self.table["rho"][run.order]
+        accounts["rho"][run.clients] += self.due[run.order]
         simulator.plan.restore(accounts)
+
+    def after_choice(self, begun: Result) -> Discovery:
+        """The clusters after a late choice among the models of a training that has begun."""
+        choice, names = self.choice, self.federation.cluster_ids
+        models = np.array([begun.cluster(name) for name in names], dtype=np.float64)
+        if choice is None or not np.isfinite(models).all():
+            return replace(self, due=None, choice=None)
+        federation = self.federation
+        found = choice.made(models, federation.counts)
+        labels = keeping_pairs(found.labels, federation.client_cluster, federation.client_server, found.posterior)
+        table = clusters_table(federation.client_ids, self.table["given"].tolist(), labels, found.posterior, names)
+        due = np.full(federation.size, choice.phi)
+        table |= {"releases": self.table["releases"] + 1, "rho": self.table["rho"] + due}
+        return Discovery(federation.in_clusters(labels, names), table, due)
 
     def counted(self, result: Result) -> Result:
         """Return the result with its clusters, and with the releases of finding among those that were made."""
@@ -123,28 +148,36 @@ def _discover_privately(
     if not np.isfinite(model).all():
         raise ConfigError("The common model diverged, so no clusters can be found; raise `algorithm.rho`.")
     account = Account(np.asarray(spent["releases"], dtype=np.int32), np.array(spent["rho"], dtype=np.float64))
-    bound = privacy.constrained(objective).gradient_bound(privacy.bounds)
+    constrained = privacy.constrained(objective)
+    bound = constrained.gradient_bound(privacy.bounds)
     assert bound is not None  # or the common model could not have been private
-    bounded = privacy.bounded(everyone, options.dtype)
-    sketches = Sketches(
-        bounded,
-        privacy.constrained(objective),
-        model,
-        bound,
-        account,
-        _noise(everyone, options, min(DIRECTIONS, length)),
-    )
+    bounded, noise = privacy.bounded(everyone, options.dtype), partial(_noise, everyone, options)
+    sketches = Sketches(bounded, constrained, account, noise)
     known = (2.0 * bound / counts) ** 2 / (2.0 * np.maximum(account.rho, np.finfo(float).tiny))
     weights = 1.0 / (known + bound**2 / (length * counts))
     vectors = pulls.mean - np.average(pulls.mean, axis=0, weights=weights)
-    along = directions(vectors, weights, sketches.width)
+    width = min(DIRECTIONS, length)
+    along, clip = directions(vectors, weights, width), sketch_clip(bound, width, length)
     for _ in range(SKETCHES):
-        sketches.release(along, budget.sketch)
-        points, noise = sketches.points, sketches.noise
-        centred = (points - np.average(points, axis=0, weights=1.0 / noise[:, 0])) / np.sqrt(noise)
-        along = np.linalg.svd(centred.T @ vectors, full_matrices=False)[2][: sketches.width]
+        sketches.sketch(model, along, clip, budget.sketch)
+        points, variance = sketches.points, sketches.noise
+        centred = (points - np.average(points, axis=0, weights=1.0 / variance[:, 0])) / np.sqrt(variance)
+        along = np.linalg.svd(centred.T @ vectors, full_matrices=False)[2][:width]
     found = find_clusters(sketches.points, sketches.noise, counts, stream(options.seed, 0, Purpose.DISCOVERY))
-    return _in_found_clusters(federation, found, account)
+    found = found.by_size()
+    choice = LateChoice(sketches, found, bound, budget.choice) if found.misplaced > DOUBT else None
+    return _in_found_clusters(federation, found, account, choice)
+
+
+class Charge(Observer):
+    """Charges what finding clusters has cost when the training begins."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def on_start(self, simulator: Simulator) -> None:
+        """Charge it before anything is released."""
+        self._discovery.charge(simulator)
 
 
 class Pulls(Observer):
@@ -186,54 +219,6 @@ class Pulls(Observer):
     def _remember(self, simulator: Simulator) -> None:
         assert simulator.plan is not None
         self._before = np.array(simulator.state.server_models), simulator.plan.rho.copy()
-
-
-class Sketches:
-    """The sketches of all clients: each is charged, then computed, then released with noise."""
-
-    def __init__(
-        self,
-        federation: Federation,
-        objective: Objective,
-        model: AnyFloats,
-        gradient_bound: float,
-        account: Account,
-        noise: NoiseSource,
-    ) -> None:
-        self._federation, self._objective, self._model = federation, objective, model
-        self._account, self._source = account, noise
-        self.width = min(DIRECTIONS, len(model))
-        self._clip = sketch_clip(gradient_bound, self.width, len(model))
-        self.points: Floats = np.empty((federation.size, 0))
-        self.noise: Floats = np.empty((federation.size, 0))
-
-    def release(self, along: Floats, phi: float) -> None:
-        """Release one more sketch of every client along some directions, for φ each."""
-        federation, everyone = self._federation, np.arange(self._federation.size)
-        sigma = sigma_for(self._source.widen(sketch_sensitivity(self._clip, federation.counts)), phi)
-        self._source.check(sigma)
-        self._account.charge(everyone, phi)
-        clean = np.array([self._sketch(client, along) for client in everyone.tolist()])
-        number = self.points.shape[1] // self.width + 1
-        released = self._source.release(clean, sigma, everyone, number)
-        self.points = np.hstack([self.points, released])
-        self.noise = np.hstack([self.noise, np.repeat(sigma[:, None] ** 2, self.width, axis=1)])
-
-    def _sketch(self, client: int, along: Floats) -> Floats:
-        """The mean of a client's clipped gradients along the directions, before noise."""
-        rows = record_gradients(self._objective, self._model, *self._federation.rows(client)) @ along.T
-        return np.asarray(clip_rows(rows, self._clip).mean(axis=0))
-
-
-def record_gradients(objective: Objective, model: AnyFloats, features: AnyFloats, targets: AnyFloats) -> Floats:
-    """∇ℓ of every record, (D, d)."""
-    w, one = np.asarray(model, dtype=np.float64), np.ones(len(targets))
-    rows, labels = features.astype(np.float64), targets.astype(np.float64)
-    if isinstance(objective, BatchedObjective):
-        many = np.broadcast_to(w, (len(labels), len(w)))
-        return np.asarray(objective.gradient(many, rows[:, None, :], labels[:, None], one))
-    found = [objective.gradient(w, rows[[i]], labels[[i]], one[i]) for i in range(len(labels))]
-    return np.asarray(found, dtype=np.float64)
 
 
 def _noise(federation: Federation, options: TrainingOptions, width: int) -> NoiseSource:
@@ -288,16 +273,16 @@ def _halves(federation: Federation, objective: Objective, model: AnyFloats) -> t
     return *means, (records[0], records[1])
 
 
-def _in_found_clusters(federation: Federation, found: Mixture, account: Account | None = None) -> Discovery:
+def _in_found_clusters(
+    federation: Federation, found: Mixture, account: Account | None = None, choice: LateChoice | None = None
+) -> Discovery:
     """The federation in the clusters of a mixture, the largest first."""
-    held, labels = np.unique(found.labels, return_inverse=True)
-    order = np.argsort(-np.bincount(labels), kind="stable")
-    labels = np.argsort(order)[labels].astype(np.int64)
-    names = tuple(numbered("cluster", q, len(held)) for q in range(len(held))) if len(held) > 1 else (ALL,)
-    posterior = found.posterior[:, held[order]]
-    posterior = posterior / posterior.sum(axis=1, keepdims=True)
+    found = found.by_size()
+    count = len(found.centres)
+    names = tuple(numbered("cluster", q, count) for q in range(count)) if count > 1 else (ALL,)
     given = [federation.cluster_ids[q] for q in federation.client_cluster.tolist()]
-    table = clusters_table(federation.client_ids, given, labels, posterior, names)
+    table = clusters_table(federation.client_ids, given, found.labels, found.posterior, names)
     if account is not None:
         table |= {"releases": account.releases.copy(), "rho": account.rho.copy()}
-    return Discovery(federation.in_clusters(labels, names), table)
+    due = None if account is None else account.rho.copy()
+    return Discovery(federation.in_clusters(found.labels, names), table, due, choice)
