@@ -56,6 +56,7 @@ class Discovery:
     table: Columns
     due: Floats | None = None  # ρ that finding has cost and that no account of the training holds yet
     choice: LateChoice | None = None
+    model: AnyFloats | None = None  # the common model, if training starts there
 
     @property
     def reserved(self) -> Floats:
@@ -69,6 +70,21 @@ class Discovery:
         (run,), accounts = simulator.layout.runs, simulator.plan.state()
         accounts["rho"][run.clients] += self.due[run.order]
         simulator.plan.restore(accounts)
+        self._start_at_common_model(simulator)
+
+    def _start_at_common_model(self, simulator: Simulator) -> None:
+        """Let every server start at the common model, which has been released and is nearer than nothing.
+
+        One-step servers remember more than models; they start as always.
+        """
+        rule, state, engine = simulator.algorithm.server_rule, simulator.state, simulator.engine
+        if self.model is None or rule.publishes_last_round:
+            return
+        models = np.empty_like(np.asarray(state.server_models))
+        models[:] = self.model
+        state.servers = rule.start(engine.xp.asarray(models))
+        engine.previous_servers = state.server_models
+        engine.network.known = np.ones_like(engine.network.known)
 
     def after_choice(self, begun: Result) -> Discovery:
         """The clusters after a late choice among the models of a training that has begun."""
@@ -166,7 +182,7 @@ def _discover_privately(
     found = find_clusters(sketches.points, sketches.noise, counts, stream(options.seed, 0, Purpose.DISCOVERY))
     found = found.by_size()
     choice = LateChoice(sketches, found, bound, budget.choice) if found.misplaced > DOUBT else None
-    return _in_found_clusters(federation, found, account, choice)
+    return replace(_in_found_clusters(federation, found, account, choice), model=model)
 
 
 class Charge(Observer):
