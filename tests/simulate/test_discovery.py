@@ -52,6 +52,19 @@ def test_the_result_tells_who_is_where_and_is_kept(tmp_path):
     assert (result.clusters["given"] == [federation.cluster_ids[q] for q in federation.client_cluster]).all()
 
 
+def test_a_picture_shows_who_belongs_to_whom(tmp_path):
+    result = found(hidden(7126))
+    result.clusters["client"][0] = "<ann>"
+    result.clusters["p_cluster-0"][0], result.clusters["p_cluster-1"][0] = 0.75, 0.25
+    result.clusters["p_cluster-2"][0] = 0.0
+    page = (result.save(tmp_path / "run") / "report.html").read_text("utf-8")
+    assert page.count("Who belongs to whom") == 1
+    assert "&lt;ann&gt;: cluster-0 75 %, cluster-1 25 %</title>" in page
+    assert "&lt;ann&gt;: cluster-0 75 %" in result._repr_html_()
+    one = found(hidden(7127, clusters=1))
+    assert "Who belongs to whom" not in (one.save(tmp_path / "one") / "report.html").read_text("utf-8")
+
+
 def test_a_continued_run_keeps_the_clusters_that_were_found():
     federation = hidden(7121)
     first = found(federation)

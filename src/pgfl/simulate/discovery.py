@@ -181,7 +181,8 @@ def _discover_privately(
         along = np.linalg.svd(centred.T @ vectors, full_matrices=False)[2][:width]
     found = find_clusters(sketches.points, sketches.noise, counts, stream(options.seed, 0, Purpose.DISCOVERY))
     found = found.by_size()
-    choice = LateChoice(sketches, found, bound, budget.choice) if found.misplaced > DOUBT else None
+    doubtful = len(found.centres) > 1 and found.misplaced > DOUBT
+    choice = LateChoice(sketches, found, bound, budget.choice) if doubtful else None
     return replace(_in_found_clusters(federation, found, account, choice), model=model)
 
 

@@ -1,7 +1,7 @@
 """What clients release so that clusters can be found: sketches of their gradients, and choices among models.
 
-Both are means over a client's records of short vectors, each clipped to a public length, with noise of the client's own.
-A release is charged before it is computed. Models, directions and lengths follow from earlier releases.
+Both are means over a client's records of short vectors, each clipped to a public length, with noise of the client's
+own. A release is charged before it is computed. Models, directions and lengths follow from earlier releases.
 """
 
 from __future__ import annotations
