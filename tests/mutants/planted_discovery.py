@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 FURTHER = "tests/privacy/test_discovery.py::test_no_replaced_record_moves_a_sketch_further_than_delta"
 WORLDS = "tests/privacy/test_discovery.py::test_one_record_changes_nothing_but_releases_and_those_by_what_is_charged"
+NEWCOMER = "tests/privacy/test_discovery.py::test_a_new_client_pays_for_the_choice_of_its_cluster"
 CHOICE = "tests/privacy/test_discovery.py::test_the_budget_holds_with_a_late_choice"
 BUDGET = "tests/privacy/test_discovery.py::test_the_budget_holds_with_what_finding_cost"
 
@@ -42,7 +43,7 @@ DISCOVERY: tuple[Mutant, ...] = (
         "a sketch is released without a charge",
         "The account states less than was lost.",
         "Sketches._release",
-        "self._account.charge(everyone, phi)",
+        "self._account.charge(clients, phi)",
         "",
         (FURTHER, BUDGET),
     ),
@@ -51,9 +52,9 @@ DISCOVERY: tuple[Mutant, ...] = (
         "the clean mean of all sketches is subtracted before the noise",
         "Every client's sketch tells of every other client's records, and nobody is charged for it.",
         "Sketches._release",
-        "np.array([clip_rows(rows(client), clip).mean(axis=0) for client in everyone.tolist()])",
+        "np.array([clip_rows(rows(client), clip).mean(axis=0) for client in clients.tolist()])",
         "(lambda made: made - made.mean(axis=0))"
-        "(np.array([clip_rows(rows(client), clip).mean(axis=0) for client in everyone.tolist()]))",
+        "(np.array([clip_rows(rows(client), clip).mean(axis=0) for client in clients.tolist()]))",
         (WORLDS,),
     ),
     Mutant(
@@ -100,6 +101,15 @@ DISCOVERY: tuple[Mutant, ...] = (
         "self.choice.phi if self.choice else 0.0",
         "0.0",
         (CHOICE,),
+    ),
+    Mutant(
+        "newcomer-uncharged",
+        "a new client chooses its cluster without a charge",
+        "Its stated ε leaves out the choice.",
+        "found_before",
+        "places.labels, places.account.rho",
+        "places.labels, 0.0 * places.account.rho",
+        (NEWCOMER,),
     ),
     Mutant(
         "choice-without-models",

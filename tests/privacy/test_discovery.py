@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Logistic, Privacy, Ridge, Softmax, synthetic_regression, train
-from pgfl.errors import ConfigError, PrivacyError
+from pgfl.errors import ConfigError, DataError, PrivacyError
 from pgfl.metrics import adjusted_rand_index
 from pgfl.objectives import Objective
 from pgfl.privacy import accounting
@@ -16,6 +16,7 @@ from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate import discovery
 from pgfl.simulate.late_choice import LateChoice, keeping_pairs
 from pgfl.simulate.sketches import Sketches
+from tests.simulate.test_discovery import without
 
 HUBER, STEPS = Huber(0.001, kappa=1.0), PGFL(0.6, client="gradient")
 EIGHT = Privacy(epsilon=8.0, zeta=0.95, max_releases=40, index="release", x_norm=1.0)
@@ -247,6 +248,26 @@ def test_a_continued_run_keeps_clusters_and_account():
     assert (later.privacy[0]["rho"] > first.privacy[0]["rho"]).all()
     assert (later.privacy[0]["epsilon"] <= 10.0).all()
     assert (later.privacy[0]["releases"] == 40 + 3 + 80).all()
+
+
+@pytest.mark.proof
+def test_a_new_client_pays_for_the_choice_of_its_cluster(monkeypatch):
+    federation, gone = hidden(6362, gamma=0.9), [0, 5]
+    names = [federation.client_ids[client] for client in gone]
+    first = found(without(federation, gone))
+    asked = replace(EIGHT, epsilon=10.0, max_releases=80)
+    with pytest.raises(DataError, match="list it in new_clients"):
+        found(federation, asked, start=first)
+    made = Recorded(monkeypatch)
+    later = found(federation, asked, start=first, new_clients=names)
+    phi = 0.04 * accounting.exact_rho(10.0, 1e-5)
+    assert adjusted_rand_index(later.clusters["cluster"], federation.client_cluster) == 1.0
+    assert later.clusters["rho"][gone] == pytest.approx(phi) and (later.clusters["releases"][gone] == 1).all()
+    assert made.clean[0].shape == (2, 2)  # two clients, contrasts of three models
+    charged = later.privacy[0]["rho"][gone]
+    paid = found(without(federation, gone), asked, start=first).privacy[0]
+    assert (charged > phi).all() and (later.privacy[0]["epsilon"] <= 10.0).all()
+    assert later.privacy[0]["rho"][12] == pytest.approx(paid["rho"][10])  # nobody else pays
 
 
 def test_float_safe_noise_is_drawn_for_records_of_ones_own():

@@ -76,6 +76,32 @@ def test_a_continued_run_keeps_the_clusters_that_were_found():
         found(federation, start=fewer)
 
 
+def without(federation, gone):
+    """The federation without some clients."""
+    stay = ~np.isin(np.arange(federation.size), gone)
+    rows = np.repeat(stay, federation.counts)
+    return federation.replace(
+        features=federation.features[rows],
+        targets=federation.targets[rows],
+        offsets=np.concatenate([[0], np.cumsum(federation.counts[stay])]),
+        client_server=federation.client_server[stay],
+        client_cluster=federation.client_cluster[stay],
+        names=tuple(np.array(federation.client_ids)[stay].tolist()),
+        generated=True,
+    )
+
+
+def test_a_new_client_finds_its_place():
+    federation = hidden(7128)
+    gone = [0, 7, 30]
+    first = found(without(federation, gone))
+    later = found(federation, start=first)
+    assert adjusted_rand_index(later.clusters["cluster"], federation.client_cluster) == 1.0
+    assert (later.clusters["probability"][gone] > 0.99).all()
+    stay = [name not in np.array(federation.client_ids)[gone] for name in federation.client_ids]
+    assert (later.clusters["cluster"][stay] == first.clusters["cluster"]).all()
+
+
 def test_a_table_without_a_cluster_column_keeps_its_held_out_rows_with_their_clients():
     made = hidden(7122, servers=2, clients_per_server=20, samples=(80, 120), graph="line")
     owner = np.repeat(np.arange(made.size), made.counts)

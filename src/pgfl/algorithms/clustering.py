@@ -13,6 +13,7 @@ import numpy as np
 
 from pgfl.arrays import Floats, Ints
 
+DRAWS = 4_000
 FEWEST = 5  # clients of a cluster
 MOST_CLUSTERS = 12
 RESTARTS, FIRST_STEPS, MOST_STEPS = 10, 12, 300
@@ -87,6 +88,13 @@ def refined(found: Mixture, points: Floats, noise: Floats, records: Ints) -> Mix
     """The mixture of the same components after more coordinates have been released of every point."""
     shares = found.posterior / found.posterior.sum(axis=0)
     return _expectation_maximisation(points, noise, records, shares.T @ points)
+
+
+def most_likely_least(values: Floats, variance: Floats, rng: np.random.Generator) -> Floats:
+    """How probable it is that each of a client's Q values (K, Q) is its least, if their errors have this variance."""
+    drawn = values + np.sqrt(variance)[:, None] * rng.standard_normal((DRAWS, *values.shape))
+    least = drawn.argmin(axis=2)
+    return np.asarray([(least == q).mean(axis=0) for q in range(values.shape[1])]).T
 
 
 def cluster_by_halves(first: Floats, second: Floats, records: tuple[Ints, Ints], rng: np.random.Generator) -> Mixture:

@@ -19,7 +19,7 @@ import numpy as np
 
 from pgfl.algorithms.algorithms import Algorithm, is_automatic
 from pgfl.algorithms.clustering import Mixture, cluster_by_halves, directions, find_clusters
-from pgfl.arrays import AnyFloats, Floats, Ints
+from pgfl.arrays import AnyArray, AnyFloats, Bools, Floats, Ints
 from pgfl.errors import ConfigError, DataError
 from pgfl.federation.federation import Federation, numbered
 from pgfl.objectives import Objective
@@ -30,14 +30,14 @@ from pgfl.results.clusters import clusters_table
 from pgfl.results.result import Columns, Result
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.late_choice import LateChoice, keeping_pairs
+from pgfl.simulate.newcomers import place
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives
-from pgfl.simulate.sketches import Sketches
+from pgfl.simulate.sketches import Sketches, noise_of
 from pgfl.streams import Purpose, stream
 
 if TYPE_CHECKING:
-    from pgfl.privacy.noise import NoiseSource
     from pgfl.simulate.simulator import Simulator
 
 ALL = "all"
@@ -167,7 +167,7 @@ def _discover_privately(
     constrained = privacy.constrained(objective)
     bound = constrained.gradient_bound(privacy.bounds)
     assert bound is not None  # or the common model could not have been private
-    bounded, noise = privacy.bounded(everyone, options.dtype), partial(_noise, everyone, options)
+    bounded, noise = privacy.bounded(everyone, options.dtype), partial(noise_of, everyone, options)
     sketches = Sketches(bounded, constrained, account, noise)
     known = (2.0 * bound / counts) ** 2 / (2.0 * np.maximum(account.rho, np.finfo(float).tiny))
     weights = 1.0 / (known + bound**2 / (length * counts))
@@ -238,41 +238,49 @@ class Pulls(Observer):
         self._before = np.array(simulator.state.server_models), simulator.plan.rho.copy()
 
 
-def _noise(federation: Federation, options: TrainingOptions, width: int) -> NoiseSource:
-    """The source of the sketches' noise: float-safe unless the data is generated or seeded noise is asked for."""
-    from pgfl.privacy.noise import SecureNoise, SeededNoise
-
-    assert options.privacy is not None
-    if options.privacy.noise_for(federation) == "secure":
-        return SecureNoise(width)
-    seed = options.seed
-
-    def normals(clients: Ints, number: int, width: int) -> Floats:
-        return stream(seed, 0, Purpose.DISCOVERY, round=number).standard_normal((len(clients), width))
-
-    return SeededNoise(normals)
-
-
 def _one_cluster(clients: int) -> Mixture:
     return Mixture(np.zeros((1, 1)), np.ones(1), np.zeros((1, 1)), np.ones((clients, 1)), 0.0)
 
 
-def found_before(federation: Federation, start: Result) -> Discovery:
-    """The clusters that an earlier result found; a client that was not there has none."""
-    table = start.clusters
+def found_before(
+    federation: Federation, start: Result, objective: Objective, options: TrainingOptions, new: Sequence[str]
+) -> Discovery:
+    """The clusters that an earlier result found; clients that were not there choose one among its models.
+
+    With privacy only clients of whom no record was in the training before (`new`) have a budget to choose with.
+    """
+    table, names = start.clusters, tuple(start.cluster_ids)
     if table is None:
         raise ConfigError("The earlier run found no clusters; leave `discover` out to go on with its own.")
-    cluster = dict(zip(table["client"].tolist(), table["cluster"].tolist(), strict=True))
-    if new := [name for name in federation.client_ids if name not in cluster]:
-        raise DataError(
-            f"Client {new[0]} was not there when clusters were found, so it has none; start a new run, or leave it out."
-        )
-    number = {name: q for q, name in enumerate(start.cluster_ids)}
-    labels = np.array([number[cluster[name]] for name in federation.client_ids], dtype=np.int64)
     rows = {name: place for place, name in enumerate(table["client"].tolist())}
-    order = [rows[name] for name in federation.client_ids]
+    came = np.array([name not in rows for name in federation.client_ids])
+    if options.privacy is not None and (others := came & ~np.isin(federation.client_ids, list(new))).any():
+        raise DataError(
+            f"Client {federation.client_ids[int(others.argmax())]} was not there when clusters were found, and a "
+            "choice costs a part of its budget; list it in new_clients if none of its records was ever in this "
+            "training, or leave it out."
+        )
+    order = [rows.get(name, 0) for name in federation.client_ids]
     kept = {name: values[order] for name, values in table.items()}
-    return Discovery(federation.in_clusters(labels, tuple(start.cluster_ids)), kept)
+    number = {name: q for q, name in enumerate(names)}
+    labels = np.array([number[name] for name in kept["cluster"].tolist()], dtype=np.int64)
+    due = None
+    if came.any():
+        models = np.array([start.cluster(name) for name in names], dtype=np.float64)
+        places = place(federation, np.flatnonzero(came), models, objective, options, int(start.rounds[-1]))
+        labels[came], due = places.labels, places.account.rho
+        given = [federation.cluster_ids[q] for q in federation.client_cluster[came].tolist()]
+        fresh = clusters_table([*np.array(federation.client_ids)[came]], given, places.labels, places.posterior, names)
+        fresh |= {"releases": places.account.releases[came], "rho": due[came]} if "rho" in kept else {}
+        kept = {name: _with_rows(values, came, fresh[name]) for name, values in kept.items()}
+    return Discovery(federation.in_clusters(labels, names), kept, due)
+
+
+def _with_rows(values: AnyArray, chosen: Bools, rows: AnyArray) -> AnyArray:
+    """A column with other values at some rows; texts may be longer than those that were there."""
+    joined = values.astype(np.result_type(values, rows))
+    joined[chosen] = rows
+    return joined
 
 
 def _halves(federation: Federation, objective: Objective, model: AnyFloats) -> tuple[Floats, Floats, tuple[Ints, Ints]]:
