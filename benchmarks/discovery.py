@@ -5,12 +5,13 @@
 
 A cell is data, records of a client, ε and trust; `plain` has no privacy. 150 clients of ten servers, Huber regression
 with 60 features, three clusters. NMSD is measured client by client, against the true model of its true cluster.
-The rule was found on seeds below 100; these begin at 9700.
+The rule was found on seeds below 110; these begin at 12,500. One model for all is trained in the first run only.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from dataclasses import dataclass, replace
 
@@ -18,12 +19,13 @@ import numpy as np
 
 from pgfl import PGFL, Federation, Huber, Privacy, Result, train
 from pgfl.lab.paper.experiments import RegressionData
+from pgfl.lab.paper.judging import interval
 from pgfl.lab.paper.learned_weights import FamilyData
 from pgfl.metrics import adjusted_rand_index, decibels
 from pgfl.privacy.accounting import exact_rho
 from pgfl.privacy.trust import Level
 
-FIRST_SEED = 9700
+FIRST_SEED = 12_500
 ROUNDS, RHO, KAPPA, ZETA = 460, 0.85, 0.8, 0.9925  # those of learned weights at ε = 4
 
 
@@ -38,6 +40,25 @@ class Cell:
     most_behind: float = np.inf
 
 
+@dataclass(frozen=True)
+class UnevenData(FamilyData):
+    """Three clusters of 15, 45 and 90 clients."""
+
+    clusters: int = 10
+    sizes: tuple[int, ...] = (1, 3, 6)  # in tenths
+
+    def federation(self, seed: int, run: int) -> Federation:
+        """Ten clusters, of which some are the same."""
+        made, owner = super().federation(seed, run), np.repeat(np.arange(3), self.sizes)
+        assert made.truth is not None
+        truth = made.truth[[0, 1, 4]][owner]
+        label = np.repeat(made.client_cluster, made.counts)
+        moved = np.einsum("ij,ij->i", made.features, (truth - made.truth)[label])
+        made = made.replace(targets=made.targets + moved, truth=truth, generated=True)
+        merged = made.in_clusters(owner[made.client_cluster], ("few", "more", "most"))
+        return merged.replace(truth=truth[[0, 1, 4]])
+
+
 GAMMA = RegressionData(observation_noise=0.7, gamma=0.5, x_norm=1.0, samples=(200, 200))
 UNRELATED = FamilyData(observation_noise=0.7, gamma=0.0, families=3, clusters=3, x_norm=1.0, samples=(200, 200))
 FEWER = {"samples": (50, 100)}
@@ -50,6 +71,16 @@ CELLS: dict[str, Cell] = {
     "gamma-75-8-local": Cell(replace(GAMMA, **FEWER), 8.0, "local", 0.95, 2.0),
     "gamma-75-8-masked": Cell(replace(GAMMA, **FEWER), 8.0, "masked", 0.95, 2.0),
     "unrelated-75-4-masked": Cell(replace(UNRELATED, **FEWER), 4.0, "masked", 0.0, 4.0),
+    "five-200-4-local": Cell(
+        FamilyData(observation_noise=0.7, gamma=0.5, families=1, clusters=5, x_norm=1.0, samples=(200, 200)),
+        4.0,
+        "local",
+        0.0,
+        4.0,
+    ),
+    "uneven-200-4-local": Cell(
+        UnevenData(observation_noise=0.7, gamma=0.5, families=1, x_norm=1.0, samples=(200, 200)), 4.0, "local", 0.0, 4.0
+    ),
     "one-200-4-local": Cell(replace(GAMMA, gamma=0.0), 4.0, "local", 0.0, 0.7),
 }
 
@@ -63,7 +94,7 @@ def trained(cell: Cell, federation: Federation, seed: int, *, discover: bool = F
         )
     return train(
         federation, PGFL(RHO, 0.0, "metropolis", "gradient"), Huber(0.001, kappa=KAPPA), rounds=ROUNDS, privacy=privacy,
-        seed=seed, metrics=(), record_every=ROUNDS, progress=False, discover=discover,
+        seed=seed, metrics=(), record_every=ROUNDS, progress=False, discover=discover, engine="numba", threads=1,
     )  # fmt: skip
 
 
@@ -88,7 +119,8 @@ def measured(name: str, runs: int) -> str:
         one = made.in_clusters(np.zeros(made.size, dtype=np.int64), ("all",))
         single = name.startswith("one")
         known = error(trained(cell, one if single else made, seed), made)
-        alone = known if single else error(trained(cell, one, seed), made)
+        if seed == FIRST_SEED:
+            alone = known if single else error(trained(cell, one, seed), made)
         found = trained(cell, made, seed, discover=True)
         assert found.clusters is not None
         spent = float(found.clusters["rho"].max()) if "rho" in found.clusters else 0.0
@@ -99,9 +131,12 @@ def measured(name: str, runs: int) -> str:
             else adjusted_rand_index(found.clusters["cluster"], made.client_cluster)
         )
         rows.append((known, alone, error(found, made), index, share))
+        print(f"{name} {seed}: " + " ".join(f"{value:.2f}" for value in rows[-1]), file=sys.stderr, flush=True)
     means, worst = np.mean(rows, axis=0), np.array(rows)[:, 3].min()
-    met = means[3] >= cell.least_index and means[2] - means[0] <= cell.most_behind
+    behind = interval([row[2] - row[0] for row in rows])
+    met = means[3] >= cell.least_index and behind.value <= cell.most_behind
     figures = " | ".join(f"{value:.1f}" for value in means[:3])
+    figures += f" | {behind.value:.1f} [{behind.low:.1f}, {behind.high:.1f}]"
     verdict = "met" if met else "missed"
     seconds = time.perf_counter() - started
     return f"| {name} | {figures} | {means[3]:.2f} (worst {worst:.2f}) | {means[4]:.2f} | {verdict} | {seconds:.0f} s |"
@@ -113,8 +148,8 @@ def main() -> None:
     parser.add_argument("--cells", nargs="*", choices=list(CELLS), default=list(CELLS))
     parser.add_argument("--runs", type=int, default=10)
     options = parser.parse_args()
-    print("| cell | known, dB | one model | found | adjusted Rand index | share of ρ | goal | time |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| cell | known, dB | one model | found | behind | adjusted Rand index | share of ρ | goal | time |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for name in options.cells:
         print(measured(name, options.runs), flush=True)
 

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Logistic, Privacy, Ridge, Softmax, synthetic_regression, train
-from pgfl.errors import ConfigError, PrivacyError
+from pgfl.errors import ConfigError, DataError, PrivacyError
 from pgfl.metrics import adjusted_rand_index
 from pgfl.objectives import Objective
 from pgfl.privacy import accounting
 from pgfl.privacy.discovery import DiscoveryBudget, sketch_sensitivity
 from pgfl.privacy.mechanism import Account
 from pgfl.privacy.noise import SeededNoise
-from pgfl.simulate.discovery import Sketches
+from pgfl.simulate import discovery
+from pgfl.simulate.late_choice import LateChoice, keeping_pairs
+from pgfl.simulate.sketches import Sketches
+from tests.simulate.test_discovery import without
 
 HUBER, STEPS = Huber(0.001, kappa=1.0), PGFL(0.6, client="gradient")
 EIGHT = Privacy(epsilon=8.0, zeta=0.95, max_releases=40, index="release", x_norm=1.0)
@@ -46,28 +49,37 @@ class Recorded:
         monkeypatch.setattr(SeededNoise, "release", release)
 
 
-@pytest.mark.parametrize("seed", [6303])
-def test_one_record_changes_nothing_but_releases_and_those_by_what_is_charged(monkeypatch, seed):
+def choose_always(monkeypatch):
+    monkeypatch.setattr(discovery, "DOUBT", -1.0)
+
+
+@pytest.mark.parametrize(("seed", "choices"), [(6303, 0), (6304, 1)])
+def test_one_record_changes_nothing_but_releases_and_those_by_what_is_charged(monkeypatch, seed, choices):
     """Two worlds that differ in one record, with the same releases: all else is the same, and every release of that
     client moves by no more than its charge pays for.
     """
-    federation, rng = hidden(seed, clients_per_server=6), np.random.default_rng(seed)
+    if choices:
+        choose_always(monkeypatch)
+    federation, rng = hidden(seed, clients_per_server=6, gamma=0.9), np.random.default_rng(seed)
     client = int(rng.integers(federation.size))
     row = int(federation.offsets[client])
     targets = federation.targets.copy()
-    targets[row] = -100.0 * np.sign(targets[row])
+    targets[row] = 100.0
+    federation = federation.replace(targets=targets, generated=True)
+    targets = targets.copy()
+    targets[row] = -100.0
     other = federation.replace(targets=targets, generated=True)
     first = Recorded(monkeypatch)
     one = found(federation)
     second = Recorded(monkeypatch, first.released)
     two = found(other)
-    assert len(first.released) == len(second.released) == 40 + 3 + 40
+    assert len(first.released) == len(second.released) == 40 + 3 + 40 + choices
     for name, values in one.clusters.items():
         assert (two.clusters[name] == values).all()
     assert (one.privacy[0]["rho"] == two.privacy[0]["rho"]).all()
     lost = 0.0
     for number, (here, there, sigma) in enumerate(zip(first.clean, second.clean, first.sigma, strict=True)):
-        sketch = 40 <= number < 43
+        sketch = 40 <= number < 43 or (choices and number == 43 + 30)
         moved = np.linalg.norm(here - there, axis=1)
         changed = np.flatnonzero(moved)
         assert changed.tolist() == [client] if sketch else len(changed) <= 1  # nobody else's knows of the record
@@ -91,8 +103,9 @@ class Attained:
         return self.clean
 
 
+@pytest.mark.parametrize("release", ["sketch", "choice"])
 @pytest.mark.parametrize("objective", [HUBER, Logistic(), Ridge(w_norm=2.0), Softmax(classes=3)], ids=lambda o: o.kind)
-def test_no_replaced_record_moves_a_sketch_further_than_delta(objective: Objective):
+def test_no_replaced_record_moves_a_sketch_further_than_delta(objective: Objective, release):
     """Records, models and directions at random and at the worst; Δ is attained by records that are opposed."""
     rng, largest = np.random.default_rng(6310), 0.0
     labels = {"logistic": lambda size: rng.integers(0, 2, size), "softmax": lambda size: rng.integers(0, 3, size)}
@@ -110,12 +123,16 @@ def test_no_replaced_record_moves_a_sketch_further_than_delta(objective: Objecti
         model = rng.standard_normal(length) * 10.0 ** rng.uniform(-2, 3)
         along = np.linalg.qr(rng.standard_normal((length, 4)))[0].T
         clip, phi = 10.0 ** rng.uniform(-3, 0), 0.02
+        models = rng.standard_normal((3, length)) * 10.0 ** rng.uniform(-2, 3)
         seen = []
         for features, own in zip(rows, y, strict=True):
             source, account = Attained(), Account.empty(1)
-            sketches = Sketches(made.replace(features=features, targets=own), objective, model, 1.0, account, source)
-            sketches._clip = clip
-            sketches.release(along, phi)
+            worlds = made.replace(features=features, targets=own)
+            sketches = Sketches(worlds, objective, account, lambda width, source=source: source)
+            if release == "sketch":
+                sketches.sketch(model, along, clip, phi)
+            else:
+                sketches.choose(models, clip, phi)
             assert account.rho[0] == phi and account.releases[0] == 1
             seen.append(source)
         moved = float(np.linalg.norm(seen[0].clean - seen[1].clean))
@@ -123,7 +140,7 @@ def test_no_replaced_record_moves_a_sketch_further_than_delta(objective: Objecti
         assert moved <= delta
         assert seen[0].sigma[0] == pytest.approx(delta / np.sqrt(2.0 * phi))
         largest = max(largest, moved / delta)
-    assert largest > 0.99
+    assert largest > (0.99 if release == "sketch" else 0.9)
 
 
 @pytest.mark.proof
@@ -141,6 +158,64 @@ def test_the_budget_holds_with_what_finding_cost(trust, more):
     assert cost["rho"] == pytest.approx(budget.model + 3 * budget.sketch, rel=1e-6)
     assert (cost["releases"] == 40 + 3).all()
     assert "finding them cost ε = " in result.notes[0] and "of 8" in result.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("trust", "more"),
+    [("local", {}), pytest.param("masked", {"contributors": 1, "colluders": 0}, marks=pytest.mark.proof)],
+)
+def test_the_budget_holds_with_a_late_choice(monkeypatch, trust, more):
+    choose_always(monkeypatch)
+    federation, privacy = hidden(6322, gamma=0.9), replace(EIGHT, trust=trust, **more)
+    result = found(federation, privacy)
+    account, cost = result.privacy[0], result.clusters
+    budget = DiscoveryBudget.of(EIGHT, federation.counts, 10)
+    assert cost["rho"] == pytest.approx(budget.model + 3 * budget.sketch + budget.choice, rel=1e-6)
+    assert (cost["releases"] == 40 + 3 + 1).all() and (account["releases"] == 40 + 3 + 1 + 40).all()
+    assert account["rho"].max() > 0.99 * accounting.exact_rho(8.0, 1e-5)
+    assert (account["epsilon"] <= 8.0).all() and result.rounds[-1] == 40
+    if trust == "local":
+        trained = account["rho"] - cost["rho"]  # all that was not spent on finding, and no more
+        assert trained == pytest.approx(accounting.exact_rho(8.0, 1e-5) - cost["rho"], rel=1e-3)
+
+
+@pytest.mark.proof
+def test_nobody_chooses_where_membership_is_certain():
+    """Nor is anything reserved for it: these clients are far apart."""
+    result = found(hidden(6324, gamma=0.9, samples=2000))
+    assert len(result.cluster_ids) == 3 and (result.clusters["releases"] == 40 + 3).all()
+
+
+def test_a_late_choice_adds_to_what_was_known(monkeypatch):
+    """Sketches that leave doubt are settled by choices; a choice that leaves doubt does not override sketches."""
+    rng = np.random.default_rng(6326)
+    labels = np.arange(60) % 2
+    for before, after in ((0.8, 6.0), (6.0, 0.8)):
+        made = [
+            np.where(labels, distance, -distance)[:, None] + rng.standard_normal((60, 1))
+            for distance in (before, after)
+        ]
+        records, one = np.full(60, 100), np.ones((60, 1))
+        start = discovery.find_clusters(made[0], one, records, rng)
+        if len(start.centres) == 1:
+            start = discovery.find_clusters(3.0 * np.sign(made[0]), one, records, rng)  # some clients misplaced
+            assert adjusted_rand_index(start.labels, labels) < 0.9
+
+        class Released:
+            points, noise = made[0], one
+
+            def choose(self, models, clip, phi):
+                self.points, self.noise = np.hstack(made), np.ones((60, 2))  # noqa: B023
+
+        choice = LateChoice(Released(), start, 1.0, 0.01)
+        assert adjusted_rand_index(choice.made(np.eye(2), records).labels, labels) == 1.0
+
+
+def test_whoever_would_be_the_last_to_leave_a_cluster_at_a_server_stays():
+    servers, before = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
+    posterior = np.array([[0.2, 0.8], [0.4, 0.6], [0.1, 0.9], [0.7, 0.3]])
+    kept = keeping_pairs(posterior.argmax(axis=1), before, servers, posterior)
+    assert kept.tolist() == [1, 0, 1, 1]
 
 
 @pytest.mark.proof
@@ -174,6 +249,26 @@ def test_a_continued_run_keeps_clusters_and_account():
     assert (later.privacy[0]["rho"] > first.privacy[0]["rho"]).all()
     assert (later.privacy[0]["epsilon"] <= 10.0).all()
     assert (later.privacy[0]["releases"] == 40 + 3 + 80).all()
+
+
+@pytest.mark.proof
+def test_a_new_client_pays_for_the_choice_of_its_cluster(monkeypatch):
+    federation, gone = hidden(6362, gamma=0.9), [0, 5]
+    names = [federation.client_ids[client] for client in gone]
+    first = found(without(federation, gone))
+    asked = replace(EIGHT, epsilon=10.0, max_releases=80)
+    with pytest.raises(DataError, match="list it in new_clients"):
+        found(federation, asked, start=first)
+    made = Recorded(monkeypatch)
+    later = found(federation, asked, start=first, new_clients=names)
+    phi = 0.04 * accounting.exact_rho(10.0, 1e-5)
+    assert adjusted_rand_index(later.clusters["cluster"], federation.client_cluster) == 1.0
+    assert later.clusters["rho"][gone] == pytest.approx(phi) and (later.clusters["releases"][gone] == 1).all()
+    assert made.clean[0].shape == (2, 2)  # two clients, contrasts of three models
+    charged = later.privacy[0]["rho"][gone]
+    paid = found(without(federation, gone), asked, start=first).privacy[0]
+    assert (charged > phi).all() and (later.privacy[0]["epsilon"] <= 10.0).all()
+    assert later.privacy[0]["rho"][12] == pytest.approx(paid["rho"][10])  # nobody else pays
 
 
 def test_float_safe_noise_is_drawn_for_records_of_ones_own():

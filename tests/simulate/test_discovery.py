@@ -52,6 +52,19 @@ def test_the_result_tells_who_is_where_and_is_kept(tmp_path):
     assert (result.clusters["given"] == [federation.cluster_ids[q] for q in federation.client_cluster]).all()
 
 
+def test_a_picture_shows_who_belongs_to_whom(tmp_path):
+    result = found(hidden(7126))
+    result.clusters["client"][0] = "<ann>"
+    result.clusters["p_cluster-0"][0], result.clusters["p_cluster-1"][0] = 0.75, 0.25
+    result.clusters["p_cluster-2"][0] = 0.0
+    page = (result.save(tmp_path / "run") / "report.html").read_text("utf-8")
+    assert page.count("Who belongs to whom") == 1
+    assert "&lt;ann&gt;: cluster-0 75 %, cluster-1 25 %</title>" in page
+    assert "&lt;ann&gt;: cluster-0 75 %" in result._repr_html_()
+    one = found(hidden(7127, clusters=1))
+    assert "Who belongs to whom" not in (one.save(tmp_path / "one") / "report.html").read_text("utf-8")
+
+
 def test_a_continued_run_keeps_the_clusters_that_were_found():
     federation = hidden(7121)
     first = found(federation)
@@ -61,6 +74,32 @@ def test_a_continued_run_keeps_the_clusters_that_were_found():
     fewer = train(federation, STEPS, Ridge(), rounds=2)
     with pytest.raises(ConfigError, match="found no clusters"):
         found(federation, start=fewer)
+
+
+def without(federation, gone):
+    """The federation without some clients."""
+    stay = ~np.isin(np.arange(federation.size), gone)
+    rows = np.repeat(stay, federation.counts)
+    return federation.replace(
+        features=federation.features[rows],
+        targets=federation.targets[rows],
+        offsets=np.concatenate([[0], np.cumsum(federation.counts[stay])]),
+        client_server=federation.client_server[stay],
+        client_cluster=federation.client_cluster[stay],
+        names=tuple(np.array(federation.client_ids)[stay].tolist()),
+        generated=True,
+    )
+
+
+def test_a_new_client_finds_its_place():
+    federation = hidden(7128)
+    gone = [0, 7, 30]
+    first = found(without(federation, gone))
+    later = found(federation, start=first)
+    assert adjusted_rand_index(later.clusters["cluster"], federation.client_cluster) == 1.0
+    assert (later.clusters["probability"][gone] > 0.99).all()
+    stay = [name not in np.array(federation.client_ids)[gone] for name in federation.client_ids]
+    assert (later.clusters["cluster"][stay] == first.clusters["cluster"]).all()
 
 
 def test_a_table_without_a_cluster_column_keeps_its_held_out_rows_with_their_clients():

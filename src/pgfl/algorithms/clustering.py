@@ -7,12 +7,13 @@ is known. Nothing here looks at a record, so whatever it returns about released 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pgfl.arrays import Floats, Ints
 
+DRAWS = 4_000
 FEWEST = 5  # clients of a cluster
 MOST_CLUSTERS = 12
 RESTARTS, FIRST_STEPS, MOST_STEPS = 10, 12, 300
@@ -44,6 +45,23 @@ class Mixture:
         """The most probable component of every point."""
         return np.asarray(self.posterior.argmax(axis=1), dtype=np.int64)
 
+    @property
+    def misplaced(self) -> float:
+        """How many points are expected to belong to another component than their most probable one."""
+        return float((1.0 - self.posterior.max(axis=1)).sum())
+
+    def by_size(self) -> Mixture:
+        """The components that are the most probable one of some point, the largest first."""
+        held, sizes = np.unique(self.labels, return_counts=True)
+        kept = held[np.argsort(-sizes, kind="stable")]
+        posterior = self.posterior[:, kept]
+        return replace(
+            self,
+            centres=self.centres[kept],
+            shares=self.shares[kept] / self.shares[kept].sum(),
+            posterior=posterior / posterior.sum(axis=1, keepdims=True),
+        )
+
 
 def find_clusters(points: Floats, noise: Floats, records: Ints, rng: np.random.Generator) -> Mixture:
     """The mixture that BIC prefers, from one component upwards until two more do not improve it.
@@ -64,6 +82,19 @@ def find_clusters(points: Floats, noise: Floats, records: Ints, rng: np.random.G
         if worse == 2:
             break
     return best
+
+
+def refined(found: Mixture, points: Floats, noise: Floats, records: Ints) -> Mixture:
+    """The mixture of the same components after more coordinates have been released of every point."""
+    shares = found.posterior / found.posterior.sum(axis=0)
+    return _expectation_maximisation(points, noise, records, shares.T @ points)
+
+
+def most_likely_least(values: Floats, variance: Floats, rng: np.random.Generator) -> Floats:
+    """How probable it is that each of a client's Q values (K, Q) is its least, if their errors have this variance."""
+    drawn = values + np.sqrt(variance)[:, None] * rng.standard_normal((DRAWS, *values.shape))
+    least = drawn.argmin(axis=2)
+    return np.asarray([(least == q).mean(axis=0) for q in range(values.shape[1])]).T
 
 
 def cluster_by_halves(first: Floats, second: Floats, records: tuple[Ints, Ints], rng: np.random.Generator) -> Mixture:

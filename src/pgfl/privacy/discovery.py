@@ -19,6 +19,10 @@ from pgfl.privacy.request import Privacy
 
 DIRECTIONS, SKETCHES = 4, 3
 CLIP = 0.8  # of the length that a gradient of the largest size has along so many of its directions
+CHOICE_CLIP = 0.2  # of the length that contrasts of losses have: what counts is which model suits a record better
+CHOICE_PART = 0.04  # of the budget for a late choice, where membership is in doubt
+CHOICE_AT = 0.75  # of the rounds, when models are good enough to be told apart
+DOUBT = 0.5  # clients expected in a wrong cluster, beyond which a late choice is worth its price
 ROUNDING = 1e-9  # of Δ: what adding up D rows in floating point can add
 MODEL_PART = 2.0 / 3.0  # of what finding costs goes to the common model, the rest to sketches
 LEAST_PART, MOST_PART = 0.10, 0.28  # of the budget for the common model
@@ -36,13 +40,20 @@ def sketch_clip(gradient_bound: float, directions: int, length: int) -> float:
     return float(CLIP * gradient_bound * np.sqrt(directions / length))
 
 
+def choice_clip(gradient_bound: float, models: ArrayLike) -> float:
+    """b: contrasts of losses are about as long as a gradient of the largest size makes them along random rows."""
+    held = np.asarray(models, dtype=np.float64)
+    return float(CHOICE_CLIP * gradient_bound * np.linalg.norm(held - held.mean(axis=0)) / np.sqrt(held.shape[1]))
+
+
 @dataclass(frozen=True)
 class DiscoveryBudget:
-    """ρ of the whole budget, of the common model, and φ of each sketch."""
+    """ρ of the whole budget, of the common model, φ of each sketch, and that of a late choice."""
 
     total: float
     model: float
     sketch: float
+    choice: float
 
     @classmethod
     def of(cls, privacy: Privacy, counts: Ints, length: int) -> DiscoveryBudget | None:
@@ -62,7 +73,7 @@ class DiscoveryBudget:
         if needed > HOPELESS:
             return None
         part = float(np.clip(needed, LEAST_PART, MOST_PART))
-        return cls(total, total * part, total * part * (1.0 / MODEL_PART - 1.0) / SKETCHES)
+        return cls(total, total * part, total * part * (1.0 / MODEL_PART - 1.0) / SKETCHES, total * CHOICE_PART)
 
     def for_model(self, privacy: Privacy) -> Privacy:
         """The privacy with which the common model is trained: nobody is trusted."""

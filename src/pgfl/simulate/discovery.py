@@ -12,31 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pgfl.algorithms.algorithms import Algorithm, is_automatic
 from pgfl.algorithms.clustering import Mixture, cluster_by_halves, directions, find_clusters
-from pgfl.arrays import AnyFloats, Floats, Ints
+from pgfl.arrays import AnyArray, AnyFloats, Bools, Floats, Ints
 from pgfl.errors import ConfigError, DataError
-from pgfl.federation.clipping import clip_rows
 from pgfl.federation.federation import Federation, numbered
-from pgfl.objectives import BatchedObjective, Objective
-from pgfl.privacy.budget import sigma_for
-from pgfl.privacy.discovery import DIRECTIONS, SKETCHES, DiscoveryBudget, sketch_clip, sketch_sensitivity
+from pgfl.objectives import Objective
+from pgfl.privacy.discovery import DIRECTIONS, DOUBT, SKETCHES, DiscoveryBudget, sketch_clip
 from pgfl.privacy.mechanism import Account
 from pgfl.privacy.request import Privacy
 from pgfl.results.clusters import clusters_table
 from pgfl.results.result import Columns, Result
 from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.late_choice import LateChoice, keeping_pairs
+from pgfl.simulate.newcomers import place
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives
+from pgfl.simulate.sketches import Sketches, noise_of
 from pgfl.streams import Purpose, stream
 
 if TYPE_CHECKING:
-    from pgfl.privacy.noise import NoiseSource
     from pgfl.simulate.simulator import Simulator
 
 ALL = "all"
@@ -46,18 +47,58 @@ Training = Callable[[Federation, Privacy | None, Sequence[Observer]], Result]
 
 @dataclass(frozen=True, eq=False)
 class Discovery:
-    """The federation with the clusters that were found, and the table that says so, with what finding them cost."""
+    """The federation with the clusters that were found, and the table that says so, with what finding them cost.
+
+    Where membership is in doubt, clients make a late `choice` while training runs; what it costs is `reserved`.
+    """
 
     federation: Federation
     table: Columns
+    due: Floats | None = None  # ρ that finding has cost and that no account of the training holds yet
+    choice: LateChoice | None = None
+    model: AnyFloats | None = None  # the common model, if training starts there
+
+    @property
+    def reserved(self) -> Floats:
+        """ρ of every client that is not left for training."""
+        return np.asarray(self.table["rho"] + (self.choice.phi if self.choice else 0.0))
 
     def charge(self, simulator: Simulator) -> None:
-        """Put what finding has cost into the account of the training that follows."""
-        if simulator.plan is None:
+        """Put what finding has cost into the account of a training that begins or goes on."""
+        if simulator.plan is None or self.due is None:
             return
         (run,), accounts = simulator.layout.runs, simulator.plan.state()
-        accounts["rho"][run.clients] = self.table["rho"][run.order]
+        accounts["rho"][run.clients] += self.due[run.order]
         simulator.plan.restore(accounts)
+        self._start_at_common_model(simulator)
+
+    def _start_at_common_model(self, simulator: Simulator) -> None:
+        """Let every server start at the common model, which has been released and is nearer than nothing.
+
+        One-step servers remember more than models; they start as always.
+        """
+        rule, state, engine = simulator.algorithm.server_rule, simulator.state, simulator.engine
+        if self.model is None or rule.publishes_last_round:
+            return
+        models = np.empty_like(np.asarray(state.server_models))
+        models[:] = self.model
+        state.servers = rule.start(engine.xp.asarray(models))
+        engine.previous_servers = state.server_models
+        engine.network.known = np.ones_like(engine.network.known)
+
+    def after_choice(self, begun: Result) -> Discovery:
+        """The clusters after a late choice among the models of a training that has begun."""
+        choice, names = self.choice, self.federation.cluster_ids
+        models = np.array([begun.cluster(name) for name in names], dtype=np.float64)
+        if choice is None or not np.isfinite(models).all():
+            return replace(self, due=None, choice=None)
+        federation = self.federation
+        found = choice.made(models, federation.counts)
+        labels = keeping_pairs(found.labels, federation.client_cluster, federation.client_server, found.posterior)
+        table = clusters_table(federation.client_ids, self.table["given"].tolist(), labels, found.posterior, names)
+        due = np.full(federation.size, choice.phi)
+        table |= {"releases": self.table["releases"] + 1, "rho": self.table["rho"] + due}
+        return Discovery(federation.in_clusters(labels, names), table, due)
 
     def counted(self, result: Result) -> Result:
         """Return the result with its clusters, and with the releases of finding among those that were made."""
@@ -123,28 +164,37 @@ def _discover_privately(
     if not np.isfinite(model).all():
         raise ConfigError("The common model diverged, so no clusters can be found; raise `algorithm.rho`.")
     account = Account(np.asarray(spent["releases"], dtype=np.int32), np.array(spent["rho"], dtype=np.float64))
-    bound = privacy.constrained(objective).gradient_bound(privacy.bounds)
+    constrained = privacy.constrained(objective)
+    bound = constrained.gradient_bound(privacy.bounds)
     assert bound is not None  # or the common model could not have been private
-    bounded = privacy.bounded(everyone, options.dtype)
-    sketches = Sketches(
-        bounded,
-        privacy.constrained(objective),
-        model,
-        bound,
-        account,
-        _noise(everyone, options, min(DIRECTIONS, length)),
-    )
+    bounded, noise = privacy.bounded(everyone, options.dtype), partial(noise_of, everyone, options)
+    sketches = Sketches(bounded, constrained, account, noise)
     known = (2.0 * bound / counts) ** 2 / (2.0 * np.maximum(account.rho, np.finfo(float).tiny))
     weights = 1.0 / (known + bound**2 / (length * counts))
     vectors = pulls.mean - np.average(pulls.mean, axis=0, weights=weights)
-    along = directions(vectors, weights, sketches.width)
+    width = min(DIRECTIONS, length)
+    along, clip = directions(vectors, weights, width), sketch_clip(bound, width, length)
     for _ in range(SKETCHES):
-        sketches.release(along, budget.sketch)
-        points, noise = sketches.points, sketches.noise
-        centred = (points - np.average(points, axis=0, weights=1.0 / noise[:, 0])) / np.sqrt(noise)
-        along = np.linalg.svd(centred.T @ vectors, full_matrices=False)[2][: sketches.width]
+        sketches.sketch(model, along, clip, budget.sketch)
+        points, variance = sketches.points, sketches.noise
+        centred = (points - np.average(points, axis=0, weights=1.0 / variance[:, 0])) / np.sqrt(variance)
+        along = np.linalg.svd(centred.T @ vectors, full_matrices=False)[2][:width]
     found = find_clusters(sketches.points, sketches.noise, counts, stream(options.seed, 0, Purpose.DISCOVERY))
-    return _in_found_clusters(federation, found, account)
+    found = found.by_size()
+    doubtful = len(found.centres) > 1 and found.misplaced > DOUBT
+    choice = LateChoice(sketches, found, bound, budget.choice) if doubtful else None
+    return replace(_in_found_clusters(federation, found, account, choice), model=model)
+
+
+class Charge(Observer):
+    """Charges what finding clusters has cost when the training begins."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def on_start(self, simulator: Simulator) -> None:
+        """Charge it before anything is released."""
+        self._discovery.charge(simulator)
 
 
 class Pulls(Observer):
@@ -188,89 +238,49 @@ class Pulls(Observer):
         self._before = np.array(simulator.state.server_models), simulator.plan.rho.copy()
 
 
-class Sketches:
-    """The sketches of all clients: each is charged, then computed, then released with noise."""
-
-    def __init__(
-        self,
-        federation: Federation,
-        objective: Objective,
-        model: AnyFloats,
-        gradient_bound: float,
-        account: Account,
-        noise: NoiseSource,
-    ) -> None:
-        self._federation, self._objective, self._model = federation, objective, model
-        self._account, self._source = account, noise
-        self.width = min(DIRECTIONS, len(model))
-        self._clip = sketch_clip(gradient_bound, self.width, len(model))
-        self.points: Floats = np.empty((federation.size, 0))
-        self.noise: Floats = np.empty((federation.size, 0))
-
-    def release(self, along: Floats, phi: float) -> None:
-        """Release one more sketch of every client along some directions, for φ each."""
-        federation, everyone = self._federation, np.arange(self._federation.size)
-        sigma = sigma_for(self._source.widen(sketch_sensitivity(self._clip, federation.counts)), phi)
-        self._source.check(sigma)
-        self._account.charge(everyone, phi)
-        clean = np.array([self._sketch(client, along) for client in everyone.tolist()])
-        number = self.points.shape[1] // self.width + 1
-        released = self._source.release(clean, sigma, everyone, number)
-        self.points = np.hstack([self.points, released])
-        self.noise = np.hstack([self.noise, np.repeat(sigma[:, None] ** 2, self.width, axis=1)])
-
-    def _sketch(self, client: int, along: Floats) -> Floats:
-        """The mean of a client's clipped gradients along the directions, before noise."""
-        rows = record_gradients(self._objective, self._model, *self._federation.rows(client)) @ along.T
-        return np.asarray(clip_rows(rows, self._clip).mean(axis=0))
-
-
-def record_gradients(objective: Objective, model: AnyFloats, features: AnyFloats, targets: AnyFloats) -> Floats:
-    """∇ℓ of every record, (D, d)."""
-    w, one = np.asarray(model, dtype=np.float64), np.ones(len(targets))
-    rows, labels = features.astype(np.float64), targets.astype(np.float64)
-    if isinstance(objective, BatchedObjective):
-        many = np.broadcast_to(w, (len(labels), len(w)))
-        return np.asarray(objective.gradient(many, rows[:, None, :], labels[:, None], one))
-    found = [objective.gradient(w, rows[[i]], labels[[i]], one[i]) for i in range(len(labels))]
-    return np.asarray(found, dtype=np.float64)
-
-
-def _noise(federation: Federation, options: TrainingOptions, width: int) -> NoiseSource:
-    """The source of the sketches' noise: float-safe unless the data is generated or seeded noise is asked for."""
-    from pgfl.privacy.noise import SecureNoise, SeededNoise
-
-    assert options.privacy is not None
-    if options.privacy.noise_for(federation) == "secure":
-        return SecureNoise(width)
-    seed = options.seed
-
-    def normals(clients: Ints, number: int, width: int) -> Floats:
-        return stream(seed, 0, Purpose.DISCOVERY, round=number).standard_normal((len(clients), width))
-
-    return SeededNoise(normals)
-
-
 def _one_cluster(clients: int) -> Mixture:
     return Mixture(np.zeros((1, 1)), np.ones(1), np.zeros((1, 1)), np.ones((clients, 1)), 0.0)
 
 
-def found_before(federation: Federation, start: Result) -> Discovery:
-    """The clusters that an earlier result found; a client that was not there has none."""
-    table = start.clusters
+def found_before(
+    federation: Federation, start: Result, objective: Objective, options: TrainingOptions, new: Sequence[str]
+) -> Discovery:
+    """The clusters that an earlier result found; clients that were not there choose one among its models.
+
+    With privacy only clients of whom no record was in the training before (`new`) have a budget to choose with.
+    """
+    table, names = start.clusters, tuple(start.cluster_ids)
     if table is None:
         raise ConfigError("The earlier run found no clusters; leave `discover` out to go on with its own.")
-    cluster = dict(zip(table["client"].tolist(), table["cluster"].tolist(), strict=True))
-    if new := [name for name in federation.client_ids if name not in cluster]:
-        raise DataError(
-            f"Client {new[0]} was not there when clusters were found, so it has none; start a new run, or leave it out."
-        )
-    number = {name: q for q, name in enumerate(start.cluster_ids)}
-    labels = np.array([number[cluster[name]] for name in federation.client_ids], dtype=np.int64)
     rows = {name: place for place, name in enumerate(table["client"].tolist())}
-    order = [rows[name] for name in federation.client_ids]
+    came = np.array([name not in rows for name in federation.client_ids])
+    if options.privacy is not None and (others := came & ~np.isin(federation.client_ids, list(new))).any():
+        raise DataError(
+            f"Client {federation.client_ids[int(others.argmax())]} was not there when clusters were found, and a "
+            "choice costs a part of its budget; list it in new_clients if none of its records was ever in this "
+            "training, or leave it out."
+        )
+    order = [rows.get(name, 0) for name in federation.client_ids]
     kept = {name: values[order] for name, values in table.items()}
-    return Discovery(federation.in_clusters(labels, tuple(start.cluster_ids)), kept)
+    number = {name: q for q, name in enumerate(names)}
+    labels = np.array([number[name] for name in kept["cluster"].tolist()], dtype=np.int64)
+    due = None
+    if came.any():
+        models = np.array([start.cluster(name) for name in names], dtype=np.float64)
+        places = place(federation, np.flatnonzero(came), models, objective, options, int(start.rounds[-1]))
+        labels[came], due = places.labels, places.account.rho
+        given = [federation.cluster_ids[q] for q in federation.client_cluster[came].tolist()]
+        fresh = clusters_table([*np.array(federation.client_ids)[came]], given, places.labels, places.posterior, names)
+        fresh |= {"releases": places.account.releases[came], "rho": due[came]} if "rho" in kept else {}
+        kept = {name: _with_rows(values, came, fresh[name]) for name, values in kept.items()}
+    return Discovery(federation.in_clusters(labels, names), kept, due)
+
+
+def _with_rows(values: AnyArray, chosen: Bools, rows: AnyArray) -> AnyArray:
+    """A column with other values at some rows; texts may be longer than those that were there."""
+    joined = values.astype(np.result_type(values, rows))
+    joined[chosen] = rows
+    return joined
 
 
 def _halves(federation: Federation, objective: Objective, model: AnyFloats) -> tuple[Floats, Floats, tuple[Ints, Ints]]:
@@ -288,16 +298,16 @@ def _halves(federation: Federation, objective: Objective, model: AnyFloats) -> t
     return *means, (records[0], records[1])
 
 
-def _in_found_clusters(federation: Federation, found: Mixture, account: Account | None = None) -> Discovery:
+def _in_found_clusters(
+    federation: Federation, found: Mixture, account: Account | None = None, choice: LateChoice | None = None
+) -> Discovery:
     """The federation in the clusters of a mixture, the largest first."""
-    held, labels = np.unique(found.labels, return_inverse=True)
-    order = np.argsort(-np.bincount(labels), kind="stable")
-    labels = np.argsort(order)[labels].astype(np.int64)
-    names = tuple(numbered("cluster", q, len(held)) for q in range(len(held))) if len(held) > 1 else (ALL,)
-    posterior = found.posterior[:, held[order]]
-    posterior = posterior / posterior.sum(axis=1, keepdims=True)
+    found = found.by_size()
+    count = len(found.centres)
+    names = tuple(numbered("cluster", q, count) for q in range(count)) if count > 1 else (ALL,)
     given = [federation.cluster_ids[q] for q in federation.client_cluster.tolist()]
-    table = clusters_table(federation.client_ids, given, labels, posterior, names)
+    table = clusters_table(federation.client_ids, given, found.labels, found.posterior, names)
     if account is not None:
         table |= {"releases": account.releases.copy(), "rho": account.rho.copy()}
-    return Discovery(federation.in_clusters(labels, names), table)
+    due = None if account is None else account.rho.copy()
+    return Discovery(federation.in_clusters(found.labels, names), table, due, choice)

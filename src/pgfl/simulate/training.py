@@ -41,7 +41,7 @@ from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.curvature import with_curvature
-from pgfl.simulate.discovery import Discovery, check_discovery, found_before
+from pgfl.simulate.discovery import Charge, Discovery, check_discovery, found_before
 from pgfl.simulate.discovery import discover as discover_clusters
 from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
 from pgfl.simulate.inference import SEARCHED, SEVERAL_PROCESSES, fits
@@ -322,10 +322,19 @@ def train_runs(
         if resume:
             raise UsageError("A run that finds clusters keeps no checkpoints; start it again in another folder.")
         checkpoints = None
-        found = _found(first, algorithm, objectives, options) if start is None else found_before(first, start)
-        first = found.federation
+        found = _found(first, algorithm, objectives, options, start, stated)
         if options.privacy is not None and start is None:
-            options = replace(options, privacy=rest_of(options.privacy, found.table["rho"], options.rounds))
+            options = replace(options, privacy=rest_of(options.privacy, found.reserved, options.rounds))
+        if found.choice is not None and (round := found.choice.round(options.rounds)):
+            parts = replace(options, rounds=round, discover=False)
+            watching = (Charge(found), *observers)
+            begun = train_runs(
+                lambda run: found.federation, algorithm, objectives, parts, progress=progress, observers=watching
+            )
+            if begun.ended_by is not None:  # it diverged, or nobody has anything left to spend
+                return found.counted(begun)
+            found, earlier = found.after_choice(begun), Continuation(begun)
+        first = found.federation
     known = None if earlier is None else earlier.rho
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     algorithm = communicator.collective(lambda: with_curvature(algorithm, objectives, first, options, communicator))
@@ -353,7 +362,7 @@ def train_runs(
         simulator.observers = [simulator.monitor, simulator.recorder, *([path] if path else []), *watching]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
-        elif found is not None:
+        if found is not None:
             found.charge(simulator)
         with checkpoints.running() if checkpoints else nullcontext():
             resumed = resume and checkpoints is not None and checkpoints.restore(simulator)
@@ -379,15 +388,24 @@ def train_runs(
     return result if earlier is None else earlier.joined(result)
 
 
-def _found(first: Federation, algorithm: Algorithm, objectives: Objectives, options: TrainingOptions) -> Discovery:
-    """Return the clusters that are found at a model for all clients."""
+def _found(
+    first: Federation,
+    algorithm: Algorithm,
+    objectives: Objectives,
+    options: TrainingOptions,
+    start: Result | None,
+    stated: Statement | None,
+) -> Discovery:
+    """Return the clusters that were found before, or that are found at a model for all clients."""
+    assert isinstance(objectives, Objective)
+    if start is not None:
+        return found_before(first, start, objectives, options, stated.new_clients if stated else ())
 
     def training(everyone: Federation, privacy: Privacy | None, observers: Sequence[Observer]) -> Result:
         plain = replace(options, privacy=privacy, metrics=(), record_every=options.rounds, discover=False)
         plain = replace(plain, seed=options.seed ^ OTHER_SEEDS, stop="never" if privacy else "converged")
         return train_runs(lambda run: everyone, algorithm, objectives, plain, observers=observers)
 
-    assert isinstance(objectives, Objective)
     return discover_clusters(first, objectives, options, training)
 
 

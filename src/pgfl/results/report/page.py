@@ -15,7 +15,7 @@ from pgfl.results.measures import Figure
 from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
 from pgfl.results.report.effects import drawn_features, effects
 from pgfl.results.report.figures import LABELS, figure, short, spent
-from pgfl.results.report.pictures import legend, picture, pictures
+from pgfl.results.report.pictures import legend, membership, picture, pictures
 from pgfl.results.result import Result
 
 if TYPE_CHECKING:
@@ -266,6 +266,9 @@ def _pictures(result: Result) -> list[Drawn]:
     found = []
     if svg := picture(result):
         found.append(Drawn(svg))
+    if drawn := membership(result):
+        keys, more = legend(result)
+        found.append(Drawn(drawn.svg, keys, more))
     for panel, _ in list(curves_of(result).values())[:1]:
         curves = [
             (curve.name, "currentColor" if curve.colour == INK else curve.colour, panel.x, curve.y)

@@ -80,11 +80,49 @@ class Picture(NamedTuple):
 
 
 def pictures(result: Result) -> list[Picture]:
-    """Return everything that can be drawn of who learned from whom and of a result's held-out rows."""
-    drawn = (_learned(result), *_regression(result), _calibration(result), _fairness(result))
+    """Return everything that can be drawn of who belongs and learns where, and of a result's held-out rows."""
+    drawn = (membership(result), _learned(result), *_regression(result), _calibration(result), _fairness(result))
     return [picture for picture in drawn if picture]
 
 
+BAR, MOST_BARS, BAR_WIDTH = 120, 400, 14.0
+
+
+def membership(result: Result) -> Picture | None:
+    """Return who belongs to which cluster, where clusters were found: a bar per client, a colour per cluster."""
+    table = result.clusters
+    if table is None or len(result.cluster_ids) < 2:
+        return None
+    from markupsafe import Markup
+
+    chances = np.array([table[f"p_{name}"] for name in result.cluster_ids], dtype=float).T
+    own = np.array([result.cluster_ids.index(name) for name in table["cluster"].tolist()])
+    order = np.lexsort((-chances[np.arange(len(own)), own], own))
+    more, order = len(order) - MOST_BARS, order[:MOST_BARS]
+    width = min((WIDTH - LEFT - RIGHT) / len(order), BAR_WIDTH)
+    size = (LEFT + RIGHT + width * len(order), BAR + 20)
+    parts = [Markup('<svg viewBox="0 0 {:.0f} {}" width="{:.0f}" role="img">').format(*size, size[0])]
+    bar = Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"/>')
+    for place, client in enumerate(order.tolist()):
+        named = ", ".join(
+            f"{name} {chance:.0%}".replace("%", " %")
+            for name, chance in zip(result.cluster_ids, chances[client], strict=True)
+            if chance >= LEAST_NAMED
+        )
+        parts.append(Markup("<g><title>{}: {}</title>").format(table["client"][client], named))
+        top = 0.0
+        for q in np.argsort(-chances[client]).tolist():
+            height = BAR * float(chances[client, q])
+            if height >= 0.5:
+                parts.append(bar.format(LEFT + width * place, top, 0.9 * width, height, cluster_colour(q)))
+            top += height
+        parts.append(Markup("</g>"))
+    words = "Each bar is a client; its colours say how probable each cluster is. One colour alone is certain."
+    words += f" {more} more clients are in clusters.csv." if more > 0 else ""
+    return Picture("Who belongs to whom", Markup("").join([*parts, Markup("</svg>")]), words)
+
+
+LEAST_NAMED = 0.005
 CELL, MOST_CELLS = 56, 12
 
 
