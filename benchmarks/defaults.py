@@ -81,7 +81,7 @@ def config_of(
     table.to_parquet(path)
     facts = survey(path, target=study.target.replace(".", "_"), client=study.client, cluster=study.cluster)
     known = declared(table, study) if epsilon else {}
-    options = InitOptions(str(path), study.task, epsilon, known, trust, {} if planned else None)
+    options = InitOptions(str(path), study.task, epsilon, known, trust, {} if planned and epsilon else None)
     written = tomllib.loads(draft_config(facts, options).text) | {"record_every": 10**6}
     if epsilon is not None:
         written["privacy"] |= {"noise": "seeded"}
