@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.grouped_tables import DESIGN, JUDGED, STUDIES, declared, table_of
 from sklearn.linear_model import LinearRegression, LogisticRegression  # type: ignore[import-untyped]
 from sklearn.metrics import r2_score, roc_auc_score  # type: ignore[import-untyped]
 
-from benchmarks.grouped_tables import DESIGN, JUDGED, STUDIES, declared, table_of
 from pgfl import experiment
 from pgfl.config import parse, to_toml
 from pgfl.config.starter import InitOptions, draft_config
@@ -287,7 +287,9 @@ def kept_rows(path: Path) -> list[Row]:
         return []
     kinds: dict[str, Callable[[str], Any]] = {"name": str, "setting": str, "kind": str, "split": int}
     with path.open(newline="") as file:
-        return [Row(**{key: kinds.get(key, float)(value) for key, value in row.items()}) for row in csv.DictReader(file)]
+        return [
+            Row(**{key: kinds.get(key, float)(value) for key, value in row.items()}) for row in csv.DictReader(file)
+        ]
 
 
 def keep(path: Path, row: Row) -> None:

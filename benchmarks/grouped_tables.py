@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import pandas as pd  # type: ignore[import-untyped]
-
 from benchmarks.plan_tables import bounds as stated_bounds
+
 from pgfl import Column
 
 

@@ -353,4 +353,4 @@ class RecordDigests:
 
 def _plain_rows(federation: Federation, rows: slice) -> NDArray[np.float64]:
     """Features and target of some records as numbers that are equal where the records are: -0 becomes 0."""
-    return np.column_stack([federation.features[rows], federation.targets[rows]]).astype("<f8") + 0.0
+    return np.column_stack([federation.features[rows], federation.weighted_targets(rows)]).astype("<f8") + 0.0

@@ -95,7 +95,7 @@ class _Fits:
         features = federation.features[rows].astype(np.float64)
         features = features if more is None else np.hstack([features, more[rows]])
         penalty = float(np.average(self._penalty[clients], weights=federation.counts[clients]))
-        return minimum(self.objective, features, federation.targets[rows].astype(np.float64), penalty)
+        return minimum(self.objective, features, federation.weighted_targets(rows).astype(np.float64), penalty)
 
 
 def minimum(objective: Objective, features: Floats, targets: Floats, penalty: float) -> Floats:

@@ -50,7 +50,7 @@ from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions, as_metrics
 from pgfl.simulate.predictions import points
 from pgfl.simulate.private_inference import NoisePath, private_fits
-from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
+from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes, with_weights
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.rho import with_count, with_rho
@@ -307,9 +307,12 @@ def train_runs(
         digests = _digests(first, options.privacy, earlier)
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
+    objectives = communicator.collective(lambda: with_weights(objectives, first, options.privacy, communicator))
     algorithm = communicator.collective(lambda: with_count(algorithm, first, communicator))
     found = None
     if options.discover:
+        if first.weights is not None:
+            raise UsageError("Clusters are found from records that count alike; leave weights out, or discover = true.")
         communicator.collective(lambda: check_discovery(algorithm, objectives, options, communicator))
         if resume:
             raise UsageError("A run that finds clusters keeps no checkpoints; start it again in another folder.")
