@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +265,7 @@ def _neighbours(private: Sequence[Row]) -> Iterator[tuple[str, str, tuple[float,
         for trust in TRUSTS:
             known = {row.setting for row in private if row.name == name}
             levels = sorted(epsilon for epsilon in EPSILONS if f"{epsilon:g}, {trust}" in known)
-            for pair in zip(levels, levels[1:], strict=False):
+            for pair in pairwise(levels):
                 yield name, trust, pair
 
 

@@ -265,7 +265,9 @@ class Federation:
             raise DataError("A federation needs at least one client.")
         weights = None
         if any(client.weights is not None for client in clients.values()):
-            weights = np.concatenate([_weights_of(name, clients[name], len(y)) for name, y in zip(names, targets)])
+            weights = np.concatenate(
+                [_weights_of(name, clients[name], len(y)) for name, y in zip(names, targets, strict=True)]
+            )
         return cls(
             features=np.concatenate(features),
             targets=np.concatenate(targets),

@@ -266,7 +266,7 @@ class MarginObjective(BatchedObjective):
         return w.__array_namespace__().matmul(slope[..., None, :], features)[..., 0, :] / counts[..., None]
 
     def scaled(self, features: Array, targets: Array, weights: Array) -> tuple[Array, Array] | None:
-        """Return rows and targets whose plain loss is the weighted one; None for a loss that no row can be scaled for."""
+        """Return rows and targets whose plain loss is the weighted one; None where scaling rows does not do that."""
         return None
 
     def prepare(self, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:

@@ -27,8 +27,8 @@ def weighted(objective: Objective, cap: float) -> Objective:
     >>> weighted(Huber(kappa=1.0), 3.0).gradient_bound(Bounds(x_norm=1.0))
     6.0
     """
-    if isinstance(objective, WeightedMargins | WeightedClasses):
-        return objective
+    if isinstance(objective, _Weighted):
+        return replace(objective, cap=max(cap, objective.cap))
     if isinstance(objective, MarginObjective):
         return WeightedMargins(objective.lam, objective.tolerance, objective, cap)
     if isinstance(objective, Softmax):
