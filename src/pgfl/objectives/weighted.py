@@ -109,7 +109,7 @@ class _Weighted(BatchedObjective):
 
     def suitable(self, targets: AnyFloats) -> Bools:
         """Which targets the loss accepts."""
-        return self.base.suitable(targets)
+        return self.base.suitable(parted(targets, 1)[0])
 
     def gradient_bound(self, bounds: Bounds) -> float | None:
         """C times that of the loss."""
