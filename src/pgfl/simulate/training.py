@@ -36,7 +36,7 @@ from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.results.weights import weights_table
 from pgfl.simulate import memory
-from pgfl.simulate.alternatives import alternatives
+from pgfl.simulate.alternatives import alternatives, calibration
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
@@ -369,7 +369,9 @@ def train_runs(
     if communicator.first:
         result.fits, result.fits_note = _fits(result, first, algorithm, objectives, options, communicator, path)
         if first.encoding is not None and options.metrics and options.privacy is None and not communicator.launched:
-            result.alternatives = alternatives(Model.of(result), first, objectives, options.seed)
+            model = Model.of(result)
+            result.alternatives = alternatives(model, first, objectives, options.seed)
+            result.calibration = calibration(model, first)
         result.seconds = time.perf_counter() - began
     return result if earlier is None else earlier.joined(result)
 
