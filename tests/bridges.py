@@ -15,7 +15,7 @@ from tests import oracle
 
 def federation(problem: oracle.Problem) -> Federation:
     return Federation.from_clients(
-        {c.id: ClientData(c.server, c.cluster, c.X, c.y) for c in problem.clients},
+        {c.id: ClientData(c.server, c.cluster, c.X, c.y, c.c) for c in problem.clients},
         problem.edges,
         servers=problem.servers,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pgfl import equations as eq
-from pgfl.federation.clipping import clip_labels, clip_rows
+from pgfl.federation.clipping import clip_labels, clip_rows, clip_weights
 from pgfl.objectives.interface import tolerance_for
 
 DIMENSION = 3
@@ -84,6 +84,9 @@ class Searched:
             rows = clip_rows(rows * self.privacy.x_norm, self.privacy.x_norm)
         if self.privacy.y_bound is not None:
             labels = clip_labels(labels, self.privacy.y_bound)
+        if (cap := self.privacy.weight_cap) is not None:
+            weights = clip_weights(3.0 * cap * np.abs(records[..., -1]), cap)
+            labels = np.stack([labels, weights], axis=-1)
         keep = [np.arange(self.records), np.append(np.arange(self.records - 1), self.records)]
         towards, length, several = genes[:, size : size + self.length], genes[:, -2:-1], genes[:, -1]
         reach = 10.0 ** np.clip(4.0 * length, -3.0, np.log10(self.largest_model))

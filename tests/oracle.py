@@ -10,7 +10,7 @@ Client, round n (Algorithm 2), only if it takes part in round n; otherwise its w
     w̃_k   = w_k + ξ_k                                                  noise None: w̃_k = w_k
     φ_k  += ρ (w_{q,s} − w̃_k)                                          w_{q,s} of round n; φ_k starts at 0
 
-with f_k(w) = (1/D_k) Σ ℓ + λ/|C_s| ‖w‖², where |C_s| counts all clients of the server.
+with f_k(w) = (1/D_k) Σ c ℓ + λ/|C_s| ‖w‖², where |C_s| counts all clients of the server and c are the samples' weights.
 
 With client = "gradient" a participant takes one gradient step instead, and φ_k stays 0:
 
@@ -76,6 +76,7 @@ class Client(NamedTuple):
     cluster: str
     X: np.ndarray  # (D_k, d)
     y: np.ndarray  # (D_k,)
+    c: np.ndarray | None = None  # (D_k,): how much each sample's loss counts, 1 without it
 
 
 @dataclass(frozen=True)
@@ -200,27 +201,33 @@ def sample_loss(objective: Objective, x: np.ndarray, y: float, w: np.ndarray) ->
     raise ValueError(f"unknown objective {objective.kind!r}")
 
 
+def samples(client: Client) -> list[tuple[np.ndarray, float, float]]:
+    """x, y and weight of every sample."""
+    weights = np.ones(len(client.y)) if client.c is None else client.c
+    return list(zip(client.X, client.y, weights, strict=True))
+
+
 def f_value(problem: Problem, client: Client, w: np.ndarray) -> float:
     objective = problem.objectives[client.cluster]
     total = 0.0
-    for x, y in zip(client.X, client.y, strict=True):
-        total += sample_loss(objective, x, y, w)[0]
+    for x, y, c in samples(client):
+        total += c * sample_loss(objective, x, y, w)[0]
     return importance(problem, client) * (total / len(client.y) + regulariser(problem, client) * float(w @ w))
 
 
 def f_gradient(problem: Problem, client: Client, w: np.ndarray) -> np.ndarray:
     objective = problem.objectives[client.cluster]
     total = np.zeros(problem.dimension)
-    for x, y in zip(client.X, client.y, strict=True):
-        total += sample_loss(objective, x, y, w)[1] * x
+    for x, y, c in samples(client):
+        total += c * sample_loss(objective, x, y, w)[1] * x
     return importance(problem, client) * (total / len(client.y) + 2.0 * regulariser(problem, client) * w)
 
 
 def f_hessian(problem: Problem, client: Client, w: np.ndarray) -> np.ndarray:
     objective = problem.objectives[client.cluster]
     total = np.zeros((problem.dimension, problem.dimension))
-    for x, y in zip(client.X, client.y, strict=True):
-        total += sample_loss(objective, x, y, w)[2] * np.outer(x, x)
+    for x, y, c in samples(client):
+        total += c * sample_loss(objective, x, y, w)[2] * np.outer(x, x)
     mean = total / len(client.y) + 2.0 * regulariser(problem, client) * np.eye(problem.dimension)
     return importance(problem, client) * mean
 
@@ -270,8 +277,9 @@ def primal(problem: Problem, client: Client, centre: np.ndarray, dual: np.ndarra
     if problem.objectives[client.cluster].kind == "ridge":
         each = 2.0 * importance(problem, client) / len(client.y)
         m = problem.rho + 2.0 * importance(problem, client) * regulariser(problem, client)
-        left = each * client.X.T @ client.X + m * identity
-        return np.linalg.solve(left, each * client.X.T @ client.y + problem.rho * centre + dual)
+        weighted = client.X if client.c is None else client.c[:, None] * client.X
+        left = each * weighted.T @ client.X + m * identity
+        return np.linalg.solve(left, each * weighted.T @ client.y + problem.rho * centre + dual)
     at_zero = f_gradient(problem, client, np.zeros(problem.dimension))
     return newton(
         lambda w: primal_value(problem, client, centre, dual, w),

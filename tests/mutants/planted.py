@@ -21,6 +21,7 @@ from tests.mutants.planted_tables import TABLES
 from tests.mutants.planted_transport import TRANSPORT
 from tests.mutants.planted_trust import OF_TRUST
 from tests.mutants.planted_trustee import TRUSTEES
+from tests.mutants.planted_weights import WEIGHTS
 from tests.mutants.planted_world import WORLD
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
@@ -553,7 +554,7 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-SIMULATED = (*MECHANISM, *CHARGES, *LINEARISED)
+SIMULATED = (*MECHANISM, *CHARGES, *LINEARISED, *WEIGHTS)
 PRIVACY = (
     *SIMULATED,
     *DEVICES,

@@ -11,6 +11,7 @@ from pgfl.federation.clipping import clip_labels, clip_rows
 from pgfl.federation.federation import ClientData, Federation
 from pgfl.lab.audit.cases import Welsch
 from pgfl.objectives import Bounds, Hinge, Huber, Logistic, Objective, Ridge, Softmax
+from pgfl.objectives.weighted import weighted
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.sensitivity import release_sensitivity
 from tests.neighbours import Neighbours, Searched, furthest
@@ -145,6 +146,17 @@ class SmoothWelsch(BoundedWelsch):
         return 2.0 * bounds.x_norm**2
 
 
+def weighed(objective, algorithm, labels, cap=3.0, **bounds):
+    """Records that weigh up to the cap."""
+    return Searched(
+        weighted(objective, cap),
+        algorithm,
+        private(weight_cap=cap, **{"x_norm": X_NORM} | bounds),
+        labels,
+        largest_model=100.0,
+    )
+
+
 ADMM, LINEARISED = PGFL(rho=0.3), PGFL(rho=0.3, client="gradient")
 BY_RECORDS = PGFL(rho=0.3, client="gradient", full_records=20)
 PRIMAL_BY_RECORDS = PGFL(rho=0.3, full_records=20)
@@ -187,6 +199,13 @@ SEARCHES = {
     },
     "fedavg, hinge, 4 steps, 1.0 of the longest": (fedavg(Hinge(lam=0.0), 4, 1.0), 0.95),
     "fedavg, small kappa, no regulariser": (fedavg(Huber(lam=0.0, kappa=0.3), 15, 1.0), 0.95),
+    "weights, huber": (weighed(Huber(lam=0.5, kappa=0.3), ADMM, wide), 0.99),
+    "weights, logistic, linearised": (weighed(Logistic(lam=0.5), LINEARISED, binary), 0.99),
+    "weights, softmax": (weighed(Softmax(lam=0.5, classes=3), LINEARISED, one_of_three), 0.95),
+    "weights, ridge, linearised": (
+        weighed(Ridge(lam=0.5), LINEARISED, lambda gene: 3.0 * gene, y_bound=1.5, w_norm=0.7), 0.6
+    ),
+    "weights, fedavg": (weighed(Huber(lam=0.0, kappa=0.3), FedAvg(0.02, 4), wide), 0.9),
     "fedavg, not convex": (
         Searched(Welsch(lam=0.5), FedAvg(0.5, local_steps=4), private(update_norm=0.05), lambda gene: gene), 0.99
     ),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pgfl import Logistic
 from pgfl.results.model_card import NO_PRIVACY, model_card
 from tests.results.test_alternatives import compared, federation
 from tests.sample_results import sample_result
@@ -24,6 +25,11 @@ def test_a_card_has_data_measures_privacy_and_use_and_is_saved_with_the_model(tm
     for name in result.cluster_ids:
         assert f"| `{name}` | {result.measures[0].clusters[name].value:.3f} " in card
     assert NO_PRIVACY in card and result.alternatives.sentence in card
+
+
+def test_the_card_says_how_far_probabilities_are_to_be_trusted_and_where_the_threshold_is():
+    result = compared(federation([1.0, -1.0], rows=600, labels=2), Logistic())
+    assert result.calibration.sentence in model_card(result) and "the threshold is 0.5" in model_card(result)
 
 
 @pytest.mark.parametrize("noise", ["seeded", "secure"])

@@ -1,5 +1,7 @@
 """The batched simulator equals the plain loops, on awkward federations, for every algorithm and objective."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -51,6 +53,18 @@ def test_counting_records_agrees_with_weighted_losses(algorithm, client, kind):
     for full in (3, 60):
         case = random_case(5, kind, None, "few", 0.1, algorithm=algorithm, full_records=full, **changes)
         assert_same(case, 20)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("client", ["admm", "gradient"])
+@pytest.mark.parametrize("kind", ["ridge", "logistic", "huber"])
+def test_weights_of_records_agree(algorithm, client, kind):
+    """Some weigh nothing, some three times as much; the oracle multiplies each loss."""
+    changes = {} if algorithm == "fedavg" else {"client": client}
+    case = random_case(6, kind, None, "few", 0.1, algorithm=algorithm, full_records=4, **changes)
+    rng = np.random.default_rng(1)
+    weighed = [one._replace(c=rng.choice([0.0, 0.5, 1.0, 3.0], len(one.y))) for one in case.problem.clients]
+    assert_same(replace(case, problem=replace(case.problem, clients=weighed)), 20)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -165,10 +165,7 @@ def test_mistakes_are_one_sentence(ask, sentence):
         (lambda: PGFLClassifier(max_iter=10), "PGFLClassifier has no argument max_iter; use rounds."),
         (lambda: PGFLRegressor(round=10), "PGFLRegressor has no argument round (did you mean rounds?)"),
         (lambda: PGFLRegressor(1.0), "PGFLRegressor takes no arguments by position"),
-        (
-            lambda: PGFLRegressor().fit(ROWS, VALUES, sample_weight=VALUES),
-            "fit has no argument sample_weight; the rows",
-        ),
+        (lambda: PGFLRegressor(sample_weight=1.0), "PGFLRegressor has no argument sample_weight; pass it to fit"),
         (lambda: PGFLClassifier().fit(ROWS, VALUES, groups=VALUES), "fit has no argument groups; name it client"),
         (lambda: PGFLRegressor().fit(ROWS), "fit lacks y; call it as in fit(X, y, client=names)"),
     ],

@@ -35,6 +35,18 @@ def predict(
         list[str] | None,
         typer.Option("--ignore", metavar="COLUMN", help="Ignore this column (may be repeated)."),
     ] = None,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Correct probabilities by what held-out rows said about them.")
+    ] = False,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--costs",
+            metavar="MISS:FALSE_ALARM",
+            help="Of two labels predict the one that costs less, as in 9:1.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write the table's rows and columns in their order, with the prediction as the last column."""
     from pgfl.federation.frames import TableFile
@@ -43,9 +55,23 @@ def predict(
     _check_out(out)
     loaded, opened = Model.load(model), TableFile(table)
     options: PredictOptions = {"client": client, "cluster": cluster, "server": server, "ignore": ignore or ()}
+    options |= {"calibrated": calibrated, "costs": None if costs is None else _costs(costs)}
     _check(loaded, opened, options, probabilities)
     rows = _write(out, _predicted(loaded, opened, options, probabilities))
     typer.echo(f"Predicted {rows} rows: {out}")
+
+
+def _costs(text: str) -> tuple[float, float]:
+    """Return the costs of a miss and of a false alarm."""
+    from pgfl.errors import ConfigError
+
+    miss, _, false_alarm = text.partition(":")
+    try:
+        return float(miss), float(false_alarm)
+    except ValueError:
+        raise ConfigError(
+            f"--costs takes two numbers, of a miss and of a false alarm, as in 9:1; got {text!r}."
+        ) from None
 
 
 def _check_out(out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pgfl.config.schema import Config, ObjectiveSettings, idle_keys
 from pgfl.errors import ConfigError
@@ -58,4 +59,7 @@ def build_objectives(
 
 def build_privacy(config: Config) -> Privacy | None:
     """The privacy that the config asks for; None where it is off."""
-    return Privacy(**config.privacy.model_dump(exclude={"enabled"})) if config.privacy.enabled else None
+    if not config.privacy.enabled:
+        return None
+    asked = config.privacy.request()
+    return asked if asked.weight_cap else replace(asked, weight_cap=config.data.public_weight_cap)

@@ -331,6 +331,7 @@ class PrivacySettings(PrivacyKeys):
     y_bound: float | None = Privacy.y_bound
     w_norm: float | None = Privacy.w_norm
     update_norm: float | None = Privacy.update_norm
+    weight_cap: float | None = Privacy.weight_cap
     noise: Noise | None = Privacy.noise
     guarantee: Guarantee = Privacy.guarantee
     nominal_gradient: float = Privacy.nominal_gradient

@@ -182,6 +182,16 @@ class DataSection(Section):
         """How many folds the runs hold out in turn."""
         return None
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows count differently."""
+        return False
+
+    @property
+    def public_weight_cap(self) -> float | None:
+        """Return the largest weight of a row, if it is public."""
+        return None
+
     @abstractmethod
     def federations(self, config: Config) -> Callable[[int, Sequence[int] | None], Federation]:
         """Return the federation of every run, or its part at some servers, as a function of both."""

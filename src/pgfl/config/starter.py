@@ -12,6 +12,7 @@ from pgfl.federation.columns import MISSING, OTHER
 from pgfl.federation.declarations import INDICATOR, Column
 from pgfl.federation.encoding import INTERCEPT, toml_key
 from pgfl.federation.survey import MOST_NAMED, ColumnFacts, TableFacts, is_label
+from pgfl.federation.usual_bounds import usual_bounds
 from pgfl.maps import AUTO
 from pgfl.privacy import rules
 from pgfl.privacy.trust import Level, Trust
@@ -161,6 +162,9 @@ def _declaration(column: ColumnFacts, options: InitOptions) -> _Line:
         other = {} if OTHER in column.labels else {"other": True}
         return _Line(column.name, _toml({"categories": column.labels} | other | missing), comment)
     if private:
+        if found := usual_bounds(column.name):
+            asked = "guessed from its name alone: are these its public bounds?"
+            return _Line(column.name, _toml({"bounds": found} | missing), asked, open=True)
         return _Line(column.name, "bounds = [LOW, HIGH]" + _more(missing), "state public bounds", open=True)
     return _Line(column.name, _toml({"bounds": "data"} | missing), comment)
 

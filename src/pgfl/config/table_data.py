@@ -55,6 +55,7 @@ class TableData(DataSection):
     """A user's own table, one row per sample; see `Federation.read` for the keys.
 
     `client`, `server` and `cluster` name columns, `columns` declares them, `test` is a share of the rows or a table.
+    `weight` names a column of weights, and `class_weight` maps labels to weights.
     """
 
     own_records: ClassVar[bool] = True
@@ -80,6 +81,8 @@ class TableData(DataSection):
     ) = None
     folds: Annotated[int, Field(ge=2, le=MOST)] | None = None
     map: MapKey = None
+    weight: str | None = None
+    class_weight: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
 
     @field_serializer("columns")
     def _stated_columns(self, columns: dict[str, Column]) -> dict[str, dict[str, object]]:
@@ -90,6 +93,16 @@ class TableData(DataSection):
         if self.test is not None and self.folds is not None:
             raise ValueError("`data.test` and `data.folds` both hold rows out; keep one of them.")
         return self
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows count differently."""
+        return self.weight is not None or bool(self.class_weight)
+
+    @property
+    def public_weight_cap(self) -> float | None:
+        """The largest weight, if it is public: that of labels is, a column's is not."""
+        return max([1.0, *self.class_weight.values()]) if self.class_weight and self.weight is None else None
 
     @property
     def bounds_rows(self) -> bool:
@@ -148,6 +161,8 @@ class TableData(DataSection):
                 seed=config.seed,
                 dtype=np.dtype(config.dtype),
                 average_degree=config.graph.average_degree,
+                weight=self.weight,
+                class_weight=self.class_weight or None,
                 **self._reading,
             )
 
@@ -172,7 +187,7 @@ class TableData(DataSection):
         return {
             "columns": self.columns,
             "features": self.features,
-            "ignore": self.ignore,
+            "ignore": self.ignore if self.weight is None else tuple(dict.fromkeys([*self.ignore, self.weight])),
             "client": self.client,
             "server": self.server,
             "cluster": self.cluster,

@@ -66,6 +66,15 @@ def clip_labels(targets: ArrayLike, y_bound: float) -> AnyFloats:
     return given if (np.abs(given) <= limit).all() else np.clip(given, -limit, limit)
 
 
+def clip_weights(weights: AnyFloats, cap: float) -> AnyFloats:
+    """Weights of at most `cap`; the same array if all are."""
+    check_norm("weight_cap", cap)
+    limit = weights.dtype.type(cap)
+    if float(limit) > cap:
+        limit = np.nextafter(limit, weights.dtype.type(0.0))
+    return weights if (weights <= limit).all() else np.minimum(weights, limit)
+
+
 def just_below(x_norm: float, rows: AnyFloats) -> float:
     """Return the length to give to rows that shall have the norm x_norm: rounding cannot make them longer than that."""
     return x_norm * (1.0 - 2.0 * _rounding(rows))

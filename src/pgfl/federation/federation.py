@@ -74,12 +74,16 @@ INDICES = ("offsets", "client_server", "client_cluster")
 @friendly_constructor('ClientData("north", "adults", features, targets)')
 @dataclass(frozen=True)
 class ClientData:
-    """One client: its server, its cluster, and its samples (D_k × d features and D_k targets)."""
+    """One client: its server, its cluster, and its samples (D_k × d features and D_k targets).
+
+    `weights` says how much each sample's loss counts, 1 where it is not given.
+    """
 
     server: str
     cluster: str
     features: ArrayLike
     targets: ArrayLike
+    weights: ArrayLike | None = None
 
 
 ELSEWHERE = -1
@@ -124,7 +128,8 @@ class Federation:
     The samples of client k are rows `offsets[k]` to `offsets[k+1]` of `features` and `targets`. Indices follow the
     order of the ids sorted as text. `truth` holds the models w_q* that generated the data, where they are known;
     `tests` one test set per cluster. `generated` means that it holds no private records: it is synthetic or public.
-    `encoding` describes how rows of a table became features, where they came from one.
+    `encoding` describes how rows of a table became features, where they came from one. `weights` says how much each
+    sample's loss counts; without it all count alike.
 
     A notebook shows a federation as a picture with a short table; `plot` draws it with matplotlib.
 
@@ -153,6 +158,7 @@ class Federation:
     tests: Mapping[str, TestSet] | None = None
     generated: bool = False
     encoding: RowEncoding | None = None
+    weights: AnyFloats | None = None
 
     def __post_init__(self) -> None:
         self._convert()
@@ -165,6 +171,8 @@ class Federation:
             raise DataError("Servers, clusters and row offsets must be given for the same clients.")
         if self.targets.shape != (len(self.features),):
             raise DataError(f"There are {len(self.features)} rows of features but {self.targets.size} targets.")
+        if self.weights is not None:
+            _check_weights(self.weights, len(self.features))
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.features):
             raise DataError(f"The row offsets must go from 0 to {len(self.features)}, the number of rows.")
         if (np.diff(self.offsets) < 1).any():
@@ -205,6 +213,8 @@ class Federation:
         }
         if self.truth is not None:
             arrays["truth"] = numbers("The field truth", self.truth)
+        if self.weights is not None:
+            arrays["weights"] = numbers("The field weights", self.weights)
         for name, values in arrays.items():
             object.__setattr__(self, name, values)
         for name in ("server_ids", "cluster_ids", "names"):
@@ -253,6 +263,11 @@ class Federation:
                 raise DataError(f"Client {name} has a value that is not a finite number; remove or fill it.")
         if not features:
             raise DataError("A federation needs at least one client.")
+        weights = None
+        if any(client.weights is not None for client in clients.values()):
+            weights = np.concatenate(
+                [_weights_of(name, clients[name], len(y)) for name, y in zip(names, targets, strict=True)]
+            )
         return cls(
             features=np.concatenate(features),
             targets=np.concatenate(targets),
@@ -265,6 +280,7 @@ class Federation:
             names=tuple(names),
             truth=None if truth is None else _stacked_truth(truth, cluster_ids),
             tests=tests,
+            weights=weights,
         )
 
     @classmethod
@@ -293,6 +309,8 @@ class Federation:
         servers_subset: Sequence[int] | None = None,
         store: str | os.PathLike[str] | None = None,
         map: MapSource = None,
+        weight: str | None = None,
+        class_weight: Mapping[str, float] | None = None,
     ) -> Federation:
         """Read a table with one row per sample: a csv or parquet file, a data frame, an Arrow table or a dict.
 
@@ -300,7 +318,8 @@ class Federation:
         column has one, "all". Every other column but the `target` is a feature, in the table's order, unless `features`
         lists them or `ignore` leaves some out. Numbers are taken as they are; `columns` declares bounds, categories and
         missing values (see `Column`). Encoded rows go through the row `map`, for instance "hats" (see `pgfl.maps`).
-        With `intercept` a column of ones comes last. Rows may be in any order.
+        With `intercept` a column of ones comes last. Rows may be in any order. `weight` names a column that says how
+        much every row counts in training, and `class_weight` maps labels to such weights; both are multiplied.
 
         `test` holds rows out that nobody trains on: a share of every client's rows, or a table with the same columns.
         With `folds`, fold number `fold` is held out. `graph` is a kind (random, ring, line, star, complete, grid, none)
@@ -343,6 +362,8 @@ class Federation:
             servers_subset=servers_subset,
             store=store,
             map=map,
+            weight=weight,
+            class_weight=class_weight,
         )
         return read_table(table, options)
 
@@ -445,6 +466,25 @@ class Federation:
         chosen = slice(self.offsets[index], self.offsets[index + 1])
         return self.features[chosen], self.targets[chosen]
 
+    def weighted_targets(self, rows: Ints | slice) -> AnyFloats:
+        """Return the targets of some samples as a loss takes them: with their weights in a second column, if any."""
+        if self.weights is None:
+            return self.targets[rows]
+        return np.stack([self.targets[rows], self.weights[rows].astype(self.targets.dtype)], axis=-1)
+
+    def with_class_weights(self, class_weight: Mapping[float, float]) -> Federation:
+        """Return the federation with every sample's weight times that of its label; labels that are not named keep it.
+
+        >>> plain = Federation.from_clients({"ann": ClientData("north", "all", [[0.5], [-0.5]], [0.0, 1.0])})
+        >>> plain.with_class_weights({1: 5.0}).weights
+        array([1., 5.])
+        """
+        factors = np.ones(len(self.targets))
+        for label, weight in class_weight.items():
+            factors[self.targets == float(label)] = weight
+        before = 1.0 if self.weights is None else self.weights
+        return self.replace(weights=before * factors, generated=self.generated)
+
     def without_edges(self) -> Federation:
         """Return the same clients and servers with ℰ = ∅."""
         return self.replace(graph=empty(self.graph.size))
@@ -461,6 +501,7 @@ class Federation:
         return self.replace(
             features=self.features[rows],
             targets=self.targets[rows],
+            weights=None if self.weights is None else self.weights[rows],
             offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             client_server=self.client_server[clients],
             client_cluster=self.client_cluster[clients],
@@ -494,7 +535,7 @@ class Federation:
 
     def replace(self, **changes: object) -> Federation:
         """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
-        own = {"generated": False} if {"features", "targets"} & set(changes) else {}
+        own = {"generated": False} if {"features", "targets", "weights"} & set(changes) else {}
         return replace(self, **{**own, **changes})  # type: ignore[arg-type]
 
 
@@ -567,6 +608,27 @@ def _check_clients(clients: Mapping[str, ClientData]) -> None:
         for what, value in (("id", name), ("server", client.server), ("cluster", client.cluster)):
             if not isinstance(value, str):
                 raise UsageError(f"Client {name} has the {what} {value!r}; ids are text, such as 'north'.")
+
+
+def _weights_of(name: str, client: ClientData, count: int) -> Floats:
+    """Return a client's weights, 1 each where it states none."""
+    if client.weights is None:
+        return np.ones(count)
+    found = column_of(np.atleast_1d(_double(name, client.weights)))
+    if found.shape != (count,):
+        raise DataError(f"Client {name} has {count} samples but {found.size} weights.")
+    return found
+
+
+def _check_weights(weights: AnyFloats, rows: int) -> None:
+    """Refuse weights that are not one finite number of at least 0 per row."""
+    if weights.shape != (rows,):
+        raise DataError(f"There are {rows} rows of features but {weights.size} weights.")
+    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+        wrong = int(np.argmin(np.isfinite(weights) & (weights >= 0.0)))
+        raise DataError(f"Row {wrong + 1} has the weight {weights[wrong]:g}; weights are finite numbers of at least 0.")
+    if not weights.any():
+        raise DataError("All weights are 0; at least one row must count.")
 
 
 def _stacked_truth(truth: Mapping[str, ArrayLike], clusters: Sequence[str]) -> Floats:

@@ -92,6 +92,7 @@ def open_folder(directory: str | os.PathLike[str], *, mmap: bool = True) -> Fede
             or None,
             generated=page.get("generated") is True,
             encoding=RowEncoding.from_json(page["encoding"]) if page.get("encoding") else None,
+            weights=load("weights") if page.get("weights") else None,
         )
     except FileNotFoundError as error:
         raise DataError(f"{folder} is not a saved federation: {Path(error.filename).name} is missing.") from error
@@ -108,6 +109,8 @@ def _write(federation: Federation, folder: Path) -> None:
     arrays = {name: getattr(federation, name) for name in ("targets", *_PLACES)} | {"edges": federation.graph.edges}
     if federation.truth is not None:
         arrays["truth"] = federation.truth
+    if federation.weights is not None:
+        arrays["weights"] = federation.weights
     for i, (_, test) in enumerate(tests):
         arrays |= {f"test-{i}-features": test.features, f"test-{i}-targets": test.targets}
         arrays |= {} if test.clients is None else {f"test-{i}-clients": test.clients}
@@ -122,6 +125,7 @@ def _write(federation: Federation, folder: Path) -> None:
         "tests": [cluster for cluster, _ in tests],
         "tests_by_client": [cluster for cluster, test in tests if test.clients is not None],
         "generated": federation.generated,
+        "weights": federation.weights is not None,
         "encoding": federation.encoding.to_json() if federation.encoding else None,
     }
     (folder / _PAGE).write_text(json.dumps(page, ensure_ascii=False), encoding="utf-8")

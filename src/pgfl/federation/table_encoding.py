@@ -18,6 +18,7 @@ from pgfl.federation.encoding import PlaceColumns, RowEncoding, TableRows
 from pgfl.federation.frames import Table, TableSource, open_table
 from pgfl.federation.graphs import Graph, GraphSource, extra_servers, server_graph
 from pgfl.federation.places import place_column, place_columns, read_ids, read_places
+from pgfl.federation.usual_bounds import robust_bounds
 from pgfl.maps import MapSource, RowMap, read_maps
 from pgfl.suggestions import nearest, quoted, shown
 
@@ -93,7 +94,11 @@ def build_encoding(table: Table, selection: Selection, training: Ints, intercept
     """The encoding that the declarations describe; what they leave to the data is computed from the training rows."""
     from_data = [name for name, column in selection.declared.items() if column.from_data]
     rows = TableRows(table, training, ahead=from_data) if from_data else None
-    known = {name: _computed(name, selection.declared[name], rows) for name in from_data if rows is not None}
+    known = {
+        name: _computed(name, selection.declared[name], rows, feature=name != selection.target)
+        for name in from_data
+        if rows is not None
+    }
     columns = tuple(_feature(name, known.get(name, selection.declaration(name))) for name in selection.features)
     target = _target(selection.target, known.get(selection.target, selection.declaration(selection.target)))
     encoding = RowEncoding(
@@ -141,15 +146,18 @@ def _names(table: Table, key: str, names: Iterable[str]) -> tuple[str, ...]:
     return listed
 
 
-def _computed(name: str, column: Column, rows: TableRows) -> Column:
-    """Return the declaration with bounds, categories or labels of the training rows."""
+def _computed(name: str, column: Column, rows: TableRows, feature: bool) -> Column:
+    """Return the declaration with bounds, categories or labels of the training rows.
+
+    A few far values do not widen the bounds of a feature: they would leave hardly any room for the others.
+    """
     if column.bounds == DATA:
         values = rows.numbers(name)
         if np.isnan(values).all():
             raise DataError(f"Column {quoted(name)} has no numbers from which bounds could be computed; ignore it.")
+        low, high = robust_bounds(values) if feature else (float(np.nanmin(values)), float(np.nanmax(values)))
         if not isinstance(column.missing, str):
-            values = np.append(values, float(column.missing))
-        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+            low, high = min(low, float(column.missing)), max(high, float(column.missing))
         bounds = (low, high) if low < high else (low - 1.0, high + 1.0)
         return Column(bounds=bounds, missing=column.missing, knots=column.knots)
     filled = set() if column.missing in (REFUSE, INDICATOR) else {str(column.missing)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from pgfl.federation.places import (
     read_tests,
     sets_by_cluster,
 )
+from pgfl.federation.row_weights import row_weights
 from pgfl.federation.storage import Allocate, build_stored, in_memory
 from pgfl.federation.synthetic import float_type
 from pgfl.federation.table_encoding import Declarations, Selection, build_encoding, select_columns
@@ -56,6 +57,8 @@ class ReadOptions(NamedTuple):
     servers_subset: Sequence[int] | None
     store: str | os.PathLike[str] | None
     map: MapSource
+    weight: str | None
+    class_weight: Mapping[str, float] | None
 
 
 def read_table(source: TableSource, options: ReadOptions) -> Federation:
@@ -65,10 +68,9 @@ def read_table(source: TableSource, options: ReadOptions) -> Federation:
     held = float_type(options.dtype)
     table = open_table(source)
     places_in = place_columns(table, options.client, options.server, options.cluster)
-    maps = read_maps(options.map)
-    selection = select_columns(
-        table, options.target, places_in, options.columns, options.features, options.ignore, maps
-    )
+    maps, weight = read_maps(options.map), options.weight
+    ignored = options.ignore if weight is None else dict.fromkeys([*options.ignore, weight])
+    selection = select_columns(table, options.target, places_in, options.columns, options.features, ignored, maps)
     everything = read_places(table, places_in)
     held_out = _held_out(everything.offsets, options)
     training = everything if held_out is None else everything.where(~held_out)
@@ -88,6 +90,7 @@ def read_table(source: TableSource, options: ReadOptions) -> Federation:
     def fill(allocate: Allocate) -> Federation:
         tested = None if held_out is None else everything.where(held_out)
         samples, outside = _read_samples(table, selection, encoding, part, tested, allocate, held)
+        weights = row_weights(table, part.rows, samples.targets, encoding.target, weight, options.class_weight)
         return Federation(
             features=samples.features,
             targets=samples.targets,
@@ -100,6 +103,7 @@ def read_table(source: TableSource, options: ReadOptions) -> Federation:
             names=part.clients,
             tests=tests if tested is None or outside is None else _own_tests(tested, outside, part),
             encoding=encoding,
+            weights=weights,
         )
 
     return in_memory(fill) if options.store is None else build_stored(options.store, fill)

@@ -63,6 +63,11 @@ def within(rows: int, counts: Array, xp: Namespace) -> Array:
     return xp.astype(xp.arange(rows, dtype=counts.dtype) < counts[..., None], counts.dtype)
 
 
+def parted(targets: Array, dimensions: int) -> tuple[Array, Array | None]:
+    """Return targets and their weights, None where they have none; targets alone have so many dimensions."""
+    return (targets, None) if targets.ndim == dimensions else (targets[..., 0], targets[..., 1])
+
+
 def norm(x: Array) -> Array:
     """‖x‖ along the last axis."""
     return x.__array_namespace__().vecdot(x, x) ** 0.5

@@ -265,6 +265,10 @@ class MarginObjective(BatchedObjective):
         slope = self.slope(self.margins(w, features), targets) * _inside(w, features, counts)
         return w.__array_namespace__().matmul(slope[..., None, :], features)[..., 0, :] / counts[..., None]
 
+    def scaled(self, features: Array, targets: Array, weights: Array) -> tuple[Array, Array] | None:
+        """Return rows and targets whose plain loss is the weighted one; None where scaling rows does not do that."""
+        return None
+
     def prepare(self, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
         """A Newton method in the smaller of sample and feature space."""
         return on_margins(self, features, targets, counts, modulus)

@@ -249,6 +249,11 @@ class Ridge(MarginObjective):
             return None
         return 2.0 * bounds.x_norm * (bounds.x_norm * self.w_norm + 2.0 * bounds.y_bound)
 
+    def scaled(self, features: Array, targets: Array, weights: Array) -> tuple[Array, Array]:
+        """√c·x and √c·y: c(y − xᵀw)² is their squared error."""
+        root = weights**0.5
+        return features * root[..., None], targets * root
+
     def prepare(self, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
         """A closed form with one small inverse per client, or, if constrained, the root of one scalar equation."""
         if self.w_norm is not None:

@@ -31,6 +31,7 @@ from pgfl.objectives.interface import (
     Task,
     backtracked,
     gram,
+    parted,
     tolerance_for,
     within,
 )
@@ -76,7 +77,11 @@ def prepare_softmax(objective: SoftmaxLoss, features: Array, targets: Array, cou
     xp = features.__array_namespace__()
     in_samples = features.shape[-2] <= features.shape[-1]
     small = gram(features if in_samples else xp.matrix_transpose(features), xp)
-    bound = (CURVATURE / counts)[:, None, None] * small + modulus[:, None, None] * xp.eye(
+    bend, weights = small, parted(targets, features.ndim - 1)[1]
+    if weights is not None:  # XᵀCX, or CXXᵀ, whose products with coordinates are XᵀCX's with models
+        turned = xp.matrix_transpose(features)
+        bend = weights[..., None] * small if in_samples else xp.matmul(turned, weights[..., None] * features)
+    bound = (CURVATURE / counts)[:, None, None] * bend + modulus[:, None, None] * xp.eye(
         small.shape[-1], dtype=small.dtype
     )
     matrix = small if in_samples else xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
@@ -116,8 +121,10 @@ class _Descent:
 
     def __init__(self, own: OnClasses, columns: Array | None, base: Array, xp: Namespace) -> None:
         self.own, self.columns, self.base, self.xp = own, columns, base, xp
-        self.labels = one_hot(own.targets, base.shape[-1])
-        self.share = (within(base.shape[-2], own.counts, xp) / own.counts[:, None])[..., None]
+        targets, weights = parted(own.targets, 2)
+        self.labels = one_hot(targets, base.shape[-1])
+        inside = within(base.shape[-2], own.counts, xp)
+        self.share = ((inside if weights is None else inside * weights) / own.counts[:, None])[..., None]
         self.modulus = own.modulus[:, None, None]
 
     def solve(self, goal: float) -> tuple[Array, Array]:
@@ -212,6 +219,13 @@ class _Descent:
         return xp.sum((log_total(margin) - chosen) * self.share[..., 0], axis=-1)
 
 
+def _counted(features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
+    """Return labels, and how much every row counts: 0 for padding, else 1 or its weight."""
+    plain, weights = parted(targets, features.ndim - 1)
+    inside = within(features.shape[-2], counts, features.__array_namespace__())
+    return plain, inside if weights is None else inside * weights
+
+
 def _dot(a: Array, b: Array) -> Array:
     return a.__array_namespace__().sum(a * b, axis=(-2, -1))
 
@@ -283,15 +297,15 @@ class Softmax(BatchedObjective):
     def loss(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
         """The mean cross-entropy over a client's own rows."""
         xp, margins = w.__array_namespace__(), self.margins(w, features)
-        chosen = xp.sum(margins * one_hot(targets, self.width), axis=-1)
-        inside = within(features.shape[-2], counts, xp)
+        plain, inside = _counted(features, targets, counts)
+        chosen = xp.sum(margins * one_hot(plain, self.width), axis=-1)
         return xp.sum((log_total(margins) - chosen) * inside, axis=-1) / counts
 
     def gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
         """The mean of (p − e_y)xᵀ over a client's own rows, flattened as a model is."""
         xp = w.__array_namespace__()
-        slope = chances(self.margins(w, features)) - one_hot(targets, self.width)
-        slope = slope * within(features.shape[-2], counts, xp)[..., None]
+        plain, inside = _counted(features, targets, counts)
+        slope = (chances(self.margins(w, features)) - one_hot(plain, self.width)) * inside[..., None]
         gradient = xp.matmul(xp.matrix_transpose(slope), features)
         return xp.reshape(gradient, w.shape) / counts[..., None]
 

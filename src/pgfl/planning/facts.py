@@ -239,6 +239,8 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     `spread`.
     """
     data, privacy = config.data, config.privacy
+    if data.has_weights:
+        raise ConfigError("A plan takes all records to count alike; leave data.weight and data.class_weight out.")
     kind = OBJECTIVES[config.objective.kind].task
     task: Task = "regression" if kind == "regression" else "classification"
     if kind == "multiclass" and not data.own_records:

@@ -180,7 +180,7 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, whole: boo
 def is_open(config: Config) -> bool:
     """Return whether a private config of a table leaves its settings to a plan: it states bounds, and none of them."""
     privacy, algorithm, objective = config.privacy, config.algorithm, config.objective
-    plain = config.data.own_records and config.continues is None
+    plain = config.data.own_records and config.continues is None and not config.data.has_weights
     wanted = privacy.enabled and privacy.epsilon is not None and privacy.guarantee == "required"
     loss = objective.kind in PLANNED_LOSSES and objective.model_fields_set <= {"kind", "classes"}
     steps = all(getattr(algorithm, key) == PLANNED_STEPS.get(key) for key in algorithm.model_fields_set)

@@ -11,7 +11,7 @@ import numpy as np
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.arrays import DTypeLike, Floats, Ints
 from pgfl.errors import PrivacyError
-from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
+from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows, clip_weights
 from pgfl.federation.encoding import MAP_OF_RECORDS, toml_key
 from pgfl.federation.federation import Federation, TestSet
 from pgfl.objectives import Bounds, Objective
@@ -49,7 +49,8 @@ def _columns_have(names: Sequence[str]) -> str:
 class Privacy:
     """A schedule (`phi0` or `phi1`, `zeta`) or a target (`epsilon`, `delta`, `max_releases`), and data bounds.
 
-    `x_norm`, `y_bound`, `w_norm` and `update_norm` are enforced by the package (see `Bounds`). `guarantee="none"` is
+    `x_norm`, `y_bound`, `w_norm` and `update_norm` are enforced by the package (see `Bounds`), and so is `weight_cap`,
+    to which the weights of records are clipped. `guarantee="none"` is
     for reproducing the paper's unbounded ridge: the noise is calibrated as if the gradient were at most
     `nominal_gradient`, and every result says that nothing is promised. Unless `noise` is given, it is float-safe
     ("secure") on your own data and "seeded" on generated data.
@@ -73,6 +74,7 @@ class Privacy:
     y_bound: float | None = None
     w_norm: float | None = None
     update_norm: float | None = None
+    weight_cap: float | None = None
     noise: Noise | None = None
     guarantee: Guarantee = "required"
     nominal_gradient: float = 1.0
@@ -155,10 +157,14 @@ class Privacy:
             features = clip_rows(features, self.x_norm)
         if self.label_bound is not None:
             targets = clip_labels(targets, self.label_bound)
+        weights = federation.weights
+        if weights is not None and self.weight_cap is not None:
+            weights = clip_weights(weights.astype(precision, copy=False), self.weight_cap)
         tests = self._bounded_tests(federation.tests)
-        if features is federation.features and targets is federation.targets and tests is federation.tests:
+        changed = {"features": features, "targets": targets, "weights": weights, "tests": tests}
+        if all(values is getattr(federation, name) for name, values in changed.items()):
             return federation
-        return federation.replace(features=features, targets=targets, tests=tests, generated=federation.generated)
+        return federation.replace(**changed, generated=federation.generated)
 
     def _bounded_tests(self, tests: Mapping[str, TestSet] | None) -> Mapping[str, TestSet] | None:
         """Held-out rows, clipped as training rows are; those that only rounding has lengthened are left alone."""
@@ -221,6 +227,8 @@ class Privacy:
 
         if self.max_releases is None:
             raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
+        if self.weight_cap is not None:
+            raise PrivacyError("Devices count all of their records alike; leave privacy.weight_cap out.")
         if self.guarantee != "required" or self.update_norm is not None:
             raise PrivacyError(
                 "A device guarantees the solution itself; leave privacy.guarantee and privacy.update_norm out."

@@ -11,7 +11,7 @@ from typing import Any
 from pgfl.suggestions import nearest, shown
 
 LEVELS = ("phi0", "phi1", "epsilon")
-BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm")
+BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm", "weight_cap")
 TRUST_LEVELS = ("local", "site", "masked")
 TRUST_NUMBERS = ("contributors", "colluders", "dropouts")
 MOST_RELEASES = 2**31 - 1

@@ -54,6 +54,7 @@ from pgfl.results.arrays import (
     write_columns,
     write_models,
 )
+from pgfl.results.calibration import Calibration
 from pgfl.results.measures import Measured
 from pgfl.results.model_card import model_card
 from pgfl.results.report import write as write_report
@@ -268,6 +269,7 @@ def _load(folder: Path) -> Result:
         clusters=read_if_present(folder / CLUSTERS),
         fits=read_fits(folder / COEFFICIENTS),
         alternatives=Alternatives.from_json(page) if (page := summary.get("alternatives")) else None,
+        calibration=Calibration.from_json(page) if (page := summary.get("calibration")) else None,
         fits_note=summary.get("coefficients") or "",
         folder=folder,
         digests=RecordDigests.load(folder / STATE) if summary["noise"] == "secure" and states[0].exists() else None,

@@ -16,6 +16,7 @@ from pgfl.errors import DataError, ResultError, UsageError
 from pgfl.federation.clipping import clip_rows
 from pgfl.federation.encoding import INTERCEPT, RowEncoding
 from pgfl.objectives import OBJECTIVES, Logistic, Softmax
+from pgfl.results.calibration import least_margin, lines_of
 from pgfl.results.rows import ArrayRows
 from pgfl.suggestions import nearest, unknown_name
 
@@ -36,7 +37,18 @@ Clusters = str | Sequence[str] | AnyArray
 
 NAME_ONE = "Name the model that predicts: client=, cluster=, or server= together with cluster=."
 EXAMPLE = 'result.predict(rows, cluster="adults")'
-PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "privacy", "privacy_card", "verdict")
+PROVENANCE = (
+    "name",
+    "version",
+    "rounds",
+    "private",
+    "noise",
+    "guarantee",
+    "privacy",
+    "privacy_card",
+    "verdict",
+    "calibration",
+)
 """The figures of a result's summary that its model keeps."""
 
 
@@ -45,7 +57,8 @@ class PredictOptions(TypedDict, total=False):
 
     `client`, `cluster` (one, or one per row) or `server` with `cluster` names the model; without a name it is that of
     the table's column of clusters, or the only one. `encoded` says that an array holds encoded features, `ignore` names
-    columns of a table that the model does not know.
+    columns of a table that the model does not know. `calibrated` uses what held-out rows said about probabilities;
+    `costs` are those of a miss and of a false alarm, for the second of two labels.
     """
 
     client: str | None
@@ -53,6 +66,8 @@ class PredictOptions(TypedDict, total=False):
     server: str | None
     encoded: bool
     ignore: Collection[str]
+    calibrated: bool
+    costs: tuple[float, float] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -209,10 +224,15 @@ class Model:
         """Predict the target of every row, as the training table has it.
 
         A regression returns numbers in the target's unit. A classification returns the most probable label: as text
-        where labels were declared, else as a number from 0. See `PredictOptions` for how the model is named, and
-        `encode` for what a table is.
+        where labels were declared, else as a number from 0; with `costs` of two labels the one that costs less. See
+        `PredictOptions` for how the model is named, and `encode` for what a table is.
         """
+        costs = options.get("costs")
         margins, task = self._predicted(table, options)
+        if costs is not None and task != "classification":
+            raise ResultError("Costs of a miss and of a false alarm are for two labels; leave costs out.")
+        if costs is not None:
+            margins = margins - least_margin(costs)
         return self.in_target_unit(margins) if task == "regression" else self._labels(margins)
 
     def predict_proba(self, table: Table, **options: Unpack[PredictOptions]) -> AnyFloats:
@@ -251,7 +271,8 @@ class Model:
             cluster = rows.texts(str(self.cluster_column))
         if cluster is None or isinstance(cluster, str):
             model, task = self.chosen(client=client, cluster=cluster, server=server)
-            return self._margins(self._features(rows, encoded, ignore), model), task
+            margins = self._margins(self._features(rows, encoded, ignore), model)
+            return self._calibrated(margins, options, [self._cluster_of(client, cluster)]), task
         if client is not None:
             raise ResultError(NAME_ONE)
         names = self._names(rows, np.asarray(cluster, dtype=object))
@@ -260,7 +281,31 @@ class Model:
         if len({task for _, task in chosen}) > 1:
             raise ResultError("The clusters of these rows have different tasks; predict for one of them at a time.")
         features = self._features(rows, encoded, ignore)
-        return self._by_cluster(features, [model for model, _ in chosen], place), chosen[0][1]
+        margins = self._by_cluster(features, [model for model, _ in chosen], place)
+        return self._calibrated(margins, options, [str(name) for name in distinct], place), chosen[0][1]
+
+    def _cluster_of(self, client: str | None, cluster: str | None) -> str:
+        """Return the cluster whose calibration a model has; "" if that is not recorded."""
+        if client is not None:
+            known = self.client_cluster
+            return "" if known is None else self.cluster_ids[int(known[look_up(client, self.client_ids, "client")])]
+        return str(cluster or self.cluster_ids[0])
+
+    def _calibrated(
+        self, margins: AnyFloats, options: PredictOptions, names: Sequence[str], place: Ints | int = 0
+    ) -> AnyFloats:
+        """Return margins as held-out rows say that they should be, if that is asked for."""
+        if not options.get("calibrated"):
+            return margins
+        page = self.provenance.get("calibration")
+        lines = lines_of(page) if isinstance(page, Mapping) else {}
+        if missing := [name for name in names if name not in lines]:
+            raise ResultError(
+                f"The probabilities of {missing[0] or 'this client'} were not calibrated: that takes two "
+                "labels, enough held-out rows and a training without privacy; leave calibrated out."
+            )
+        slopes, offsets = np.array([lines[name] for name in names]).T
+        return np.asarray(slopes[place] * margins + offsets[place])
 
     def _labels(self, margins: AnyFloats) -> AnyArray:
         numbers = self.label_numbers(margins)

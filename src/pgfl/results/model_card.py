@@ -16,6 +16,7 @@ from pgfl.results.report.figures import LABELS, figure
 
 if TYPE_CHECKING:
     from pgfl.federation.encoding import RowEncoding
+    from pgfl.results.calibration import Calibration
     from pgfl.results.measures import Figure
     from pgfl.results.result import Result
 
@@ -116,7 +117,17 @@ def _measures(result: Result) -> str:
     lower = [LABELS[name] for name in names if MEASURES[name].lower_is_better]
     better = f"Lower is better for {' and '.join(lower)}." if lower else ""
     compared = "" if result.alternatives is None else result.alternatives.sentence
-    return "\n\n".join(filter(None, ["## Measures", "\n".join(table), better, compared]))
+    trusted = "" if result.calibration is None else _calibrated(result.calibration)
+    return "\n\n".join(filter(None, ["## Measures", "\n".join(table), better, trusted, compared]))
+
+
+def _calibrated(calibration: Calibration) -> str:
+    """Return how far probabilities are to be trusted, and how to turn them into decisions."""
+    return (
+        f"{calibration.sentence} `pgfl predict --calibrated` corrects them. Labels are the more probable ones: the "
+        "threshold is 0.5. Where a miss costs a times as much as a false alarm, 1/(1 + a) of the corrected probability "
+        "costs least: `--costs a:1`."
+    )
 
 
 def _figure(name: str, shown: Figure | None) -> str:

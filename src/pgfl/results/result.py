@@ -21,6 +21,7 @@ from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
 from pgfl.privacy.card import PrivacyCard
 from pgfl.results.alternatives import NOT_TRIED, Alternatives
+from pgfl.results.calibration import Calibration
 from pgfl.results.clusters import sentence as clusters_sentence
 from pgfl.results.coefficients import LEVEL
 from pgfl.results.measures import Measured, few_rows
@@ -113,7 +114,8 @@ class Result:
     predicted and observed targets. `weights` says who learned from whom, where that was learned (`tau = "auto"`): what
     every cluster's data have in each cluster's model. `clusters` says who belongs to which cluster, and how probably,
     where that was found (`discover`). `fits` has the standard errors of run 0's `coefficients`, and `fits_note` says
-    why some are missing. `alternatives` compares run 0 with simpler models, without privacy only. `states` is what
+    why some are missing. `alternatives` compares run 0 with simpler models, without privacy only, and
+    `calibration` says how far the probabilities of two labels are to be trusted. `states` is what
     further rounds start from, `digests` finds
     records that have moved meanwhile, and `continued` says that a training has gone on from here with float-safe noise.
 
@@ -163,6 +165,7 @@ class Result:
     fits: Columns | None = None
     fits_note: str = ""
     alternatives: Alternatives | None = None
+    calibration: Calibration | None = None
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
     digests: RecordDigests | None = field(default=None, compare=False)
@@ -410,6 +413,7 @@ class Result:
             "final": final,
             "coefficients": self.fits_note or None,
             "alternatives": None if self.alternatives is None else self.alternatives.to_json(),
+            "calibration": None if self.calibration is None else self.calibration.to_json(),
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,
             "noise": self.noise,

@@ -396,6 +396,9 @@ def _keyed(key: bytes, features: AnyFloats, targets: AnyFloats) -> NDArray[np.ui
 
 
 def _plain_rows(features: AnyFloats, targets: AnyFloats) -> NDArray[np.float32]:
-    """Features and targets as numbers that are equal where records are, in whatever precision: -0 becomes 0."""
+    """Features and targets as numbers that are equal where records are, in whatever precision: -0 becomes 0.
+
+    A record is the same whatever its weight, or another weight would make its earlier releases forgotten.
+    """
     with np.errstate(over="ignore"):
         return np.column_stack([features, targets]).astype("<f4") + np.float32(0.0)

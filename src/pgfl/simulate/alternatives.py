@@ -14,8 +14,9 @@ from pgfl import equations as eq
 from pgfl import metrics
 from pgfl.arrays import AnyFloats, Floats, Ints
 from pgfl.federation.federation import Federation, TestSet
-from pgfl.objectives import Objective
+from pgfl.objectives import Logistic, Objective
 from pgfl.results.alternatives import APART, LOCAL, POOLED, TERM, TRAINED, Alternatives, Contest
+from pgfl.results.calibration import Calibration, calibrate
 from pgfl.results.model import Model
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.streams import Purpose, stream
@@ -25,6 +26,7 @@ MOST_CLIENTS = 300  # that are fitted one by one
 RESAMPLES = 60
 LEAST_ROWS = 20  # held-out rows
 LEAST_PENALTY = 1e-9
+PROBABILITIES = Logistic.kind  # the loss of two labels whose predictions are probabilities
 Predictor = Callable[[int, TestSet], Floats]
 """The margins of a cluster's held-out rows."""
 
@@ -42,6 +44,16 @@ def alternatives(model: Model, federation: Federation, objectives: Objectives, s
     fits = _Fits(model, federation, objective)
     ways = fits.ways(tests)
     return None if len(ways) < 2 else _contest(ways, tests, federation, objective, seed)
+
+
+def calibration(model: Model, federation: Federation) -> Calibration | None:
+    """Return how far the probabilities of two labels are to be trusted; None for other tasks, or too few rows."""
+    tests = federation.tests or {}
+    if set(model.objectives) != {PROBABILITIES}:
+        return None
+    known = {name: own for name, own in zip(federation.cluster_ids, model.clusters, strict=True) if name in tests}
+    margins = {name: tests[name].features.astype(np.float64) @ own.astype(np.float64) for name, own in known.items()}
+    return calibrate(margins, {name: tests[name].targets.astype(np.float64) for name in known})
 
 
 class _Fits:
@@ -95,7 +107,7 @@ class _Fits:
         features = federation.features[rows].astype(np.float64)
         features = features if more is None else np.hstack([features, more[rows]])
         penalty = float(np.average(self._penalty[clients], weights=federation.counts[clients]))
-        return minimum(self.objective, features, federation.targets[rows].astype(np.float64), penalty)
+        return minimum(self.objective, features, federation.weighted_targets(rows).astype(np.float64), penalty)
 
 
 def minimum(objective: Objective, features: Floats, targets: Floats, penalty: float) -> Floats:

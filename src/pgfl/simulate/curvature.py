@@ -18,7 +18,7 @@ from pgfl.objectives import Bounds, Objective
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives, objective_of
-from pgfl.simulate.rho import Facts, exact_mean, largest_bend, sampled_clients
+from pgfl.simulate.rho import Facts, curved_rows, exact_mean, largest_bend, sampled_clients
 
 BOUNDED_SLOPE = 0.5  # how much of its largest curvature a loss of bounded slope has along the way: a choice, measured
 MOST_COMPARED = 64  # clusters: weights are a matrix between all of them, at every server
@@ -67,7 +67,9 @@ def mean_curvature(
         square = privacy.x_norm**2 / (federation.dimension + 2)
     else:
         sample = sampled_clients(federation, communicator)
-        means = np.array([float(np.mean(np.square(federation.rows(int(k))[0], dtype=float))) for k in sample])
+        owned = [objective_of(objectives, federation.cluster_ids[q]) for q in federation.client_cluster[sample]]
+        rows = (curved_rows(federation, int(k), one) for k, one in zip(sample, owned, strict=True))
+        means = np.array([float(np.mean(np.square(each))) for each in rows])
         square = exact_mean(means, max(int(communicator.sum([len(sample)])[0]), 1), communicator)
     chosen = [objective_of(objectives, federation.cluster_ids[q]) for q in facts.clusters]
     found = [_usual_bend(one) * square + facts.ridge(one) for one in chosen]

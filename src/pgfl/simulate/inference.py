@@ -48,7 +48,7 @@ class WeightedLoss:
         rows = np.concatenate([np.arange(*federation.offsets[k : k + 2]) for k in clients.tolist()])
         counts = federation.counts[clients]
         weights = np.repeat(1.0 / np.maximum(counts, full_records), counts)
-        return cls(objective, federation.features[rows], federation.targets[rows], weights / weights.sum())
+        return cls(objective, federation.features[rows], federation.weighted_targets(rows), weights / weights.sum())
 
     @property
     def work(self) -> float:

@@ -43,6 +43,8 @@ LEFT_OUT = (
     'of a training with client = "gradient", tau = 0 and no clipped updates.'
 )
 
+WEIGHTED = "Standard errors were left out: with privacy they come from held-out rows, which have no weights."
+
 
 @dataclass(frozen=True)
 class Round:
@@ -168,6 +170,8 @@ def private_fits(
 ) -> tuple[Columns | None, str]:
     """Return what `inference.fits` returns, without a look at training records."""
     tests = federation.tests or {}
+    if federation.weights is not None:
+        return None, WEIGHTED
     if path is None or not path.whole or not path.rounds or not tests:
         return None, LEFT_OUT
     found = []

@@ -18,6 +18,7 @@ from pgfl.errors import ConfigError, DataError, PrivacyError
 from pgfl.federation.federation import Federation
 from pgfl.objectives import BatchedObjective, Objective
 from pgfl.objectives.interface import Prepared, tolerance_for
+from pgfl.objectives.weighted import weighted
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.layout import Layout, RunLayout
@@ -35,6 +36,28 @@ def with_classes(
     filled = _all_filled(objectives, federation, privacy, communicator)
     _check_bound(_each(filled), privacy)
     return filled
+
+
+def with_weights(
+    objectives: Objectives, federation: Federation, privacy: Privacy | None, communicator: Communicator
+) -> Objectives:
+    """Return the objectives for records with weights, if they have any.
+
+    Their cap is public under privacy; elsewhere it is the largest weight.
+    """
+    has_weights = bool(communicator.maximum([float(federation.weights is not None)])[0])
+    if not has_weights:
+        return objectives
+    cap = None if privacy is None else privacy.weight_cap
+    if privacy is not None and cap is None:
+        raise PrivacyError(
+            "privacy.weight_cap is missing; weights of records need a public bound, to which they are clipped."
+        )
+    largest = 0.0 if federation.weights is None else float(federation.weights.max())
+    cap = float(communicator.maximum([largest])[0]) if cap is None else cap
+    if isinstance(objectives, Objective):
+        return weighted(objectives, cap)
+    return {name: weighted(objective, cap) for name, objective in objectives.items()}
 
 
 def classes_of(objectives: Objectives) -> int | None:
@@ -370,7 +393,8 @@ def _bucket(
     where = np.sort(np.concatenate([places for _, places in members]))
     dimension = layout.runs[0].federation.dimension
     features = np.zeros((len(where), length, dimension), dtype=dtype)
-    targets = np.zeros((len(where), length), dtype=dtype)
+    parts = () if all(run.federation.weights is None for run, _ in members) else (2,)  # a target and its weight
+    targets = np.zeros((len(where), length, *parts), dtype=dtype)
     counts = layout.counts[where + offset].astype(dtype)
     for run, places in members:
         federation, rows = run.federation, np.searchsorted(where, places)
@@ -378,7 +402,8 @@ def _bucket(
         own = np.arange(length) < counts[rows, None]
         source = np.where(own, first[:, None] + np.arange(length), first[:, None])
         features[rows] = federation.features[source] * own[..., None]
-        targets[rows] = federation.targets[source] * own
+        found = federation.weighted_targets(source)
+        targets[rows] = found * (own if found.ndim == 2 else own[..., None])
     arrays = (xp.asarray(features), xp.asarray(targets), xp.asarray(counts))
     if modulus is None:
         return Bucket(where, objective, *arrays, None)

@@ -32,6 +32,7 @@ from pgfl.federation.federation import Federation
 from pgfl.federation.graphs import Graph, Mixing
 from pgfl.objectives import Bounds, Objective
 from pgfl.objectives.interface import tolerance_for
+from pgfl.objectives.weighted import largest_weight
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.options import TrainingOptions
@@ -195,7 +196,7 @@ def _of_cluster(
     bend, ridge = largest_bend(objective), facts.ridge(objective)
     total = max(int(communicator.sum([len(clients)])[0]), 1)
     alone = max(facts.members) == 1
-    rows = [_weighted(federation.rows(int(k))[0].astype(float), full) for k in clients]
+    rows = [_weighted(curved_rows(federation, int(k), objective), full) for k in clients]
     steepest = bend * exact_mean(np.array([_largest(x) for x in rows]), total, communicator) + ridge
     features = federation.dimension
     if features > MOST_FEATURES:
@@ -209,6 +210,15 @@ def _of_cluster(
     values: Floats = np.asarray(np.linalg.eigvalsh(mean), dtype=float)
     seen = values[values > features * most / FINE]  # nothing moves a model in directions that no row has
     return Landscape((bend * seen if len(seen) else np.ones(1)) + ridge, steepest or 1.0, alone=alone)
+
+
+def curved_rows(federation: Federation, client: int, objective: Objective) -> Floats:
+    """Return a client's rows, shorter where a record weighs less than the loss's curvature is stated for."""
+    rows = federation.rows(client)[0].astype(float)
+    if federation.weights is None:
+        return rows
+    own = federation.weights[federation.offsets[client] : federation.offsets[client + 1]]
+    return np.asarray(rows * np.sqrt(own / largest_weight(objective))[:, None])
 
 
 def _weighted(rows: Floats, full: int) -> Floats:

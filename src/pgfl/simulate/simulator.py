@@ -27,7 +27,7 @@ from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import TrainingOptions
-from pgfl.simulate.problems import Objectives, model_length, objective_of
+from pgfl.simulate.problems import Objectives, model_length, objective_of, with_weights
 from pgfl.simulate.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Simulator:
     ) -> None:
         self.options, self.algorithm, self.communicator = options or TrainingOptions(), algorithm, communicator
         self.observers: list[Observer] = list(observers)
+        for federation in federations:
+            objectives = with_weights(objectives, federation, self.options.privacy, communicator)
         self.objectives = constrain(objectives, self.options.privacy)
         if xp is None:
             self.options = choose_engine(self.options, algorithm, self.objectives, federations[0], communicator)

@@ -36,7 +36,7 @@ from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.results.weights import weights_table
 from pgfl.simulate import memory
-from pgfl.simulate.alternatives import alternatives
+from pgfl.simulate.alternatives import alternatives, calibration
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
@@ -50,7 +50,7 @@ from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions, as_metrics
 from pgfl.simulate.predictions import points
 from pgfl.simulate.private_inference import NoisePath, private_fits
-from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
+from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes, with_weights
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.rho import with_count, with_rho
@@ -315,9 +315,12 @@ def train_runs(
         digests = _digests(first, options.privacy, earlier)
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
+    objectives = communicator.collective(lambda: with_weights(objectives, first, options.privacy, communicator))
     algorithm = communicator.collective(lambda: with_count(algorithm, first, communicator))
     found = None
     if options.discover:
+        if first.weights is not None:
+            raise UsageError("Clusters are found from records that count alike; leave weights out, or discover = true.")
         communicator.collective(lambda: check_discovery(algorithm, objectives, options, communicator))
         if resume:
             raise UsageError("A run that finds clusters keeps no checkpoints; start it again in another folder.")
@@ -383,7 +386,9 @@ def train_runs(
     if communicator.first:
         result.fits, result.fits_note = _fits(result, first, algorithm, objectives, options, communicator, path)
         if first.encoding is not None and options.metrics and options.privacy is None and not communicator.launched:
-            result.alternatives = alternatives(Model.of(result), first, objectives, options.seed)
+            model = Model.of(result)
+            result.alternatives = alternatives(model, first, objectives, options.seed)
+            result.calibration = calibration(model, first)
         result.seconds = time.perf_counter() - began
     return result if earlier is None else earlier.joined(result)
 

@@ -14,11 +14,6 @@ from pgfl.federation.federation import ClientData, Federation
 from pgfl.federation.graphs import build
 from pgfl.privacy.accounting import MARGIN, exact_epsilon, exact_rho
 
-_ROWS_COUNT_EQUALLY = (
-    "the rows of a client count equally, and so do clients; repeat or leave out rows, or give rows that should count "
-    "apart a `client` of their own"
-)
-
 INSTEAD: dict[str, str] = {
     "alpha": "use lam: with D rows it is Ridge's alpha / D, in units of the scaled columns",
     "C": "use lam: with D rows it is 1 / (2·C·D), in units of the scaled columns",
@@ -28,12 +23,10 @@ INSTEAD: dict[str, str] = {
     "tol": "use rounds; a fit that has not converged gives a ConvergenceWarning",
     "solver": "use algorithm and objective",
     "multi_class": "more than two classes are learnt by softmax",
-    "class_weight": _ROWS_COUNT_EQUALLY,
-    "sample_weight": _ROWS_COUNT_EQUALLY,
+    "sample_weight": "pass it to fit",
     "n_jobs": "use engine",
 }
 INSTEAD_IN_FIT: dict[str, str] = {
-    "sample_weight": _ROWS_COUNT_EQUALLY,
     "clients": "name it client, one name per row",
     "servers": "name it server, one name per row",
     "clusters": "name it cluster, one name per row",
@@ -74,6 +67,7 @@ def federation_of(
     server: ArrayLike | None,
     cluster: ArrayLike | None,
     graph: str | list[tuple[str, str]],
+    weights: Floats | None = None,
 ) -> Federation:
     """The rows as a federation; without names there is one server, one cluster, and one client per pair of them."""
     rows = len(features)
@@ -89,7 +83,9 @@ def federation_of(
                 raise ValueError(
                     f"Client {name} has rows in {what} {found[0]} and in {what} {found[1]}; a client belongs to one."
                 )
-        clients[str(name)] = ClientData(str(servers[mine[0]]), str(clusters[mine[0]]), features[mine], targets[mine])
+        own = None if weights is None else weights[mine]
+        places_of = str(servers[mine[0]]), str(clusters[mine[0]])
+        clients[str(name)] = ClientData(*places_of, features[mine], targets[mine], own)
     if isinstance(graph, str):
         return Federation.from_clients(clients, graph=build(graph, len(np.unique(servers))))
     return Federation.from_clients(clients, edges=graph)
@@ -107,6 +103,12 @@ def names_of(what: str, names: ArrayLike | None, rows: int, default: str) -> Any
     if missing.any():
         raise ValueError(f"Row {int(np.argmax(missing))} has no {what}; name one.")
     return found.astype(str)
+
+
+def balanced(numbers: Floats, classes: int) -> dict[int, float]:
+    """Return scikit-learn's balanced weights of labels 0 … C − 1: rows / (C · rows of the label)."""
+    counts = np.bincount(numbers.astype(np.int64), minlength=classes)
+    return {label: len(numbers) / (classes * count) for label, count in enumerate(counts.tolist()) if count}
 
 
 class PrivacyAccount:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +21,7 @@ from pgfl.maps import MapSource
 from pgfl.objectives import OBJECTIVES, Objective
 from pgfl.privacy.request import Noise
 from pgfl.results.model import Clusters
-from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount
+from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount, balanced
 from pgfl.sklearn.estimator import FederatedEstimator
 from pgfl.suggestions import friendly_signature
 
@@ -29,7 +30,8 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
     """Personalised federated classification: one logistic (or, with more than two classes, softmax) model per cluster.
 
     The parameters are those of `PGFLRegressor`, without `kappa`, `target_bounds` and `w_norm`. With `epsilon` the
-    `classes` have to be stated, because those in the records are not public.
+    `classes` have to be stated, because those in the records are not public. `class_weight` says how much rows of each
+    class count, or is "balanced" (without `epsilon` only).
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)
@@ -59,13 +61,16 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         engine: Library = ENGINE,
         random_state: int | np.random.RandomState | None = None,
         map: MapSource = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        weight_cap: float | None = None,
     ) -> None:
         self.objective, self.lam, self.rho, self.tau = objective, lam, rho, tau
         self.rounds, self.algorithm, self.graph, self.fit_intercept = rounds, algorithm, graph, fit_intercept
         self.feature_bounds, self.classes = feature_bounds, classes
         self.epsilon, self.delta, self.x_norm = epsilon, delta, x_norm
         self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
-        self.map = map
+        self.map, self.weight_cap = map, weight_cap
+        self.class_weight = class_weight
 
     def __sklearn_tags__(self) -> object:
         tags = super().__sklearn_tags__()
@@ -80,14 +85,16 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         client: ArrayLike | None = None,
         server: ArrayLike | None = None,
         cluster: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Train on rows, with one client, server and cluster name per row."""
+        """Train on rows, with one client, server and cluster name per row, and perhaps how much each row counts."""
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, numbers = self._numbered(np.asarray(labels))
         target = TargetColumn("y", labels=tuple(str(label) for label in self.classes_.tolist()))
         places = {"client": client, "server": server, "cluster": cluster}
-        return self._fitted(rows, numbers, target, places)
+        weights = self._of_classes(numbers, self._row_weights(sample_weight, rows))
+        return self._fitted(rows, numbers, target, places, weights)
 
     def predict(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyArray:
         """Return the most probable classes."""
@@ -132,6 +139,35 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         if not known.all():
             raise ValueError(f"y holds {labels[np.argmin(known)]!r}, which is not one of `classes`.")
         return classes, numbers.astype(np.float64)
+
+    def _of_classes(self, numbers: Floats, weights: Floats | None) -> Floats | None:
+        """Return the rows' weights times those of their classes."""
+        if self.class_weight is None:
+            return weights
+        factors = np.ones(len(self.classes_))
+        for number, weight in self._class_weights(numbers).items():
+            factors[number] = weight
+        chosen = factors[numbers.astype(np.int64)]
+        return chosen if weights is None else weights * chosen
+
+    def _class_weights(self, numbers: Floats) -> dict[int, float]:
+        """Return the weights of the classes by their numbers."""
+        if self.class_weight == "balanced":
+            if self.epsilon is not None:
+                raise PrivacyError(
+                    "Balanced class weights are read from the records; with epsilon, state class_weight as a dict."
+                )
+            return balanced(numbers, len(self.classes_))
+        if not isinstance(self.class_weight, Mapping):
+            raise ValueError(f'class_weight must be a dict, "balanced" or None; got {self.class_weight!r}.')
+        place = {label: number for number, label in enumerate(self.classes_.tolist())}
+        return {place[label]: float(weight) for label, weight in self.class_weight.items() if label in place}
+
+    def _weight_cap(self) -> float | None:
+        """Return the stated bound, or the largest weight of a class, which is public."""
+        if self.weight_cap is None and isinstance(self.class_weight, Mapping):
+            return max([1.0, *map(float, self.class_weight.values())])
+        return self.weight_cap
 
     def _objective(self, lam: float) -> Objective:
         if isinstance(self.objective, Objective):

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pgfl.algorithms.algorithms import ALGORITHMS, RECORDS, Algorithm
 from pgfl.arrays import AnyFloats, Floats
@@ -46,16 +46,23 @@ _CLONES: WeakSet[BaseEstimator] = WeakSet()
 class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """What both estimators share: parameters become a federation, an algorithm and privacy; a model comes back."""
 
-    def _fitted(self, X: Floats, targets: Floats, target: TargetColumn, places: _Places) -> Self:
+    weight_cap: float | None
+
+    def _fitted(
+        self, X: Floats, targets: Floats, target: TargetColumn, places: _Places, weights: Floats | None = None
+    ) -> Self:
         names = getattr(self, "feature_names_in_", None)
         columns = [f"x{n}" for n in range(X.shape[1])] if names is None else [str(name) for name in names]
-        encoding = self._encoding(X, columns, target)
+        encoding = self._encoding(X if weights is None else X[weights > 0], columns, target)
         rows = encoding.encode(ArrayRows(X, columns))
-        federation = federation_of(rows, targets, **places, graph=self.graph).replace(encoding=encoding)
+        federation = federation_of(rows, targets, **places, graph=self.graph, weights=weights)
+        federation = federation.replace(encoding=encoding)
         alone = len(federation.cluster_ids) == federation.size
         rounds = self.rounds or (ROUNDS_ALONE if alone else ROUNDS)
         privacy, seed = self._privacy(rounds), self._seed()
-        objective = self._objective(self.lam * float(federation.server_sizes[federation.client_server].mean()))
+        heavy = 1.0 if weights is None or privacy is not None else float(weights.mean())  # as if rows were repeated
+        lam = self.lam * heavy * float(federation.server_sizes[federation.client_server].mean())
+        objective = self._objective(lam)
         algorithm = self._algorithm(objective, federation, privacy)
         if privacy is not None:
             self._charge()
@@ -111,7 +118,21 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             x_norm=self.x_norm,
             w_norm=getattr(self, "w_norm", None),
             noise=self.noise,
+            weight_cap=self._weight_cap(),
         )
+
+    def _weight_cap(self) -> float | None:
+        """Return the public bound on weights."""
+        return self.weight_cap
+
+    def _row_weights(self, sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
+        """Return one weight per row, None where all count alike."""
+        if sample_weight is None:
+            return None
+        found = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        if not found.any():
+            raise ValueError("All weights in sample_weight are 0; at least one row must count.")
+        return found
 
     def _charge(self) -> None:
         """Charge this fit to the account before anything is computed."""

@@ -67,6 +67,8 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
         The seed of seeded noise.
     map : str, dict, `RowMap` or list of them
         A row map, for instance "hats": a curve in every column. `coef_` and `intercept_` are then about mapped columns.
+    weight_cap : float, optional
+        With `epsilon`, the public bound to which the weights in `sample_weight` are clipped.
 
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True)
@@ -98,13 +100,14 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
         engine: Library = ENGINE,
         random_state: int | np.random.RandomState | None = None,
         map: MapSource = None,
+        weight_cap: float | None = None,
     ) -> None:
         self.objective, self.lam, self.kappa, self.rho, self.tau = objective, lam, kappa, rho, tau
         self.rounds, self.algorithm, self.graph, self.fit_intercept = rounds, algorithm, graph, fit_intercept
         self.feature_bounds, self.target_bounds = feature_bounds, target_bounds
         self.epsilon, self.delta, self.x_norm, self.w_norm = epsilon, delta, x_norm, w_norm
         self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
-        self.map = map
+        self.map, self.weight_cap = map, weight_cap
 
     @friendly_signature("fit(X, y, client=names)", INSTEAD_IN_FIT)
     def fit(
@@ -114,8 +117,9 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
         client: ArrayLike | None = None,
         server: ArrayLike | None = None,
         cluster: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Train on rows, with one client, server and cluster name per row."""
+        """Train on rows, with one client, server and cluster name per row, and perhaps how much each row counts."""
         rows, values = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         values = np.asarray(values, dtype=np.float64)
         if self.target_bounds is None and self.epsilon is not None:
@@ -123,11 +127,13 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
                 "With epsilon, state target_bounds, a pair (low, high): bounds that are read from the records are not "
                 "private."
             )
-        bounds = spanned(values) if self.target_bounds is None else stated_bounds(self.target_bounds, 1)[0]
+        weights = self._row_weights(sample_weight, rows)
+        counted = values if weights is None else values[weights > 0]
+        bounds = spanned(counted) if self.target_bounds is None else stated_bounds(self.target_bounds, 1)[0]
         target = TargetColumn("y", bounds)
         scaled = target.encode(ArrayRows(values[:, None], ["y"]))
         places = {"client": client, "server": server, "cluster": cluster}
-        return self._fitted(rows, scaled, target, places)
+        return self._fitted(rows, scaled, target, places, weights)
 
     def predict(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
         """Predicted values, by the models of the rows' clusters."""
