@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pgfl import __version__
-from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho
+from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho, stated_step
 from pgfl.algorithms.schedules import Library, Participants, Stop
 from pgfl.arrays import AnyArray, DTypeLike, Ints
 from pgfl.errors import PrivacyError, UsageError
@@ -53,7 +53,7 @@ from pgfl.simulate.private_inference import NoisePath, private_fits
 from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
-from pgfl.simulate.rho import with_count, with_rho
+from pgfl.simulate.rho import with_count, with_rho, with_step
 from pgfl.simulate.simulator import Simulator
 from pgfl.suggestions import friendly_signature, kind_of
 
@@ -320,6 +320,8 @@ def train_runs(
             options = replace(options, privacy=rest_of(options.privacy, found.table["rho"], options.rounds))
     known = None if earlier is None else earlier.rho
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    step = None if earlier is None else earlier.step_size
+    algorithm = communicator.collective(lambda: with_step(algorithm, objectives, first, options, communicator, step))
     algorithm = communicator.collective(lambda: with_curvature(algorithm, objectives, first, options, communicator))
     notices: list[str] = []
     options = choose_engine(options, algorithm, objectives, first, communicator, notices)
@@ -461,6 +463,7 @@ class _ResultBuilder:
     warnings: list[str]
     client_ids: Sequence[str] = ()
     rho: float | None = None
+    step_size: float | None = None
     models: list[RunModels] = field(default_factory=list)
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
@@ -483,7 +486,7 @@ class _ResultBuilder:
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
-        self.rho = stated_rho(simulator.algorithm)
+        self.rho, self.step_size = stated_rho(simulator.algorithm), stated_step(simulator.algorithm)
         self.noise = simulator.noise
         self.terms = simulator.plan.card(simulator.noise or "") if simulator.plan else None
         self.spent_at += simulator.spent_at
@@ -540,6 +543,7 @@ class _ResultBuilder:
             engine=self.options.performance.engine,
             classes=classes_of(self.objectives),
             rho=self.rho,
+            step_size=self.step_size,
             models=self.models,
             history=history,
             clean_history=clean if self.noise == "seeded" else None,
