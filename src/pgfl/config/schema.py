@@ -263,7 +263,9 @@ class AlgorithmSettings(Section):
     @property
     def has_dual(self) -> bool:
         """Whether clients keep a dual."""
-        chosen = self.model_copy(update={"count": CLIENTS, **{key: 1.0 for key in ("rho", "step_size") if getattr(self, key) == "auto"}})
+        chosen = self.model_copy(
+            update={"count": CLIENTS, **{key: 1.0 for key in ("rho", "step_size") if getattr(self, key) == "auto"}}
+        )
         return chosen.build("uniform").client_rule.has_dual
 
 

@@ -76,7 +76,9 @@ def weigh(verdict: Verdict | None, evidence: Evidence | None, private: bool) -> 
         findings = tuple(_useful(evidence) if one.kind == "not yet" else one for one in findings)
     kept = joined(findings)
     sentence = verdict.sentence if kept.kind == verdict.kind and kept.sentence in verdict.sentence else kept.sentence
-    return replace(kept, sentence=sentence, figures=figures, further=(*kept.further, *_doubts(evidence)), measured=evidence.named)
+    return replace(
+        kept, sentence=sentence, figures=figures, further=(*kept.further, *_doubts(evidence)), measured=evidence.named
+    )
 
 
 def _of_figures(figures: Mapping[str, Figure]) -> tuple[float, str] | None:

@@ -198,8 +198,8 @@ UNSTEADY = 0.5  # late noise relative to the models' size
 class Verdict:
     """What became of a run: `sentence` says it, `advice` what to change; `further` holds other findings.
 
-    `figures` are the numbers behind it. Of several `findings`, the worst is the verdict. `measured` is what held-out rows
-    or a known truth say about the models, in words, beside a trivial prediction; wherever a verdict is shown, so is it.
+    `figures` are the numbers behind it. Of several `findings`, the worst is the verdict. `measured` is what held-out
+    rows or a known truth say about the models, in words, beside a trivial prediction; it is shown with every verdict.
     """
 
     kind: Kind

@@ -20,7 +20,7 @@ from pgfl.config import Config
 from pgfl.results.folder import fresh_folder
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.result import Result
-from pgfl.results.verdict import BAD
+from pgfl.results.verdict import Verdict
 from pgfl.studio import charts
 from pgfl.studio.runs_view import PREFERRED, entry, history_of
 from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, table_html
@@ -138,7 +138,7 @@ class PlanCard:
         clean, colours = [found["without_privacy"]] * len(points), self.look.colours
         drawn = [
             charts.Line("predicted", levels, errors, colours.main, 2.4),
-            charts.Line("without privacy", levels, clean, colours.green, 1.6, "dashed"),
+            charts.Line("without privacy", levels, clean, colours.other, 1.6, "dashed"),
         ]
         redraw(self.chart, charts.lines(drawn, colours, "ε", measure, log_x=True))
         rows = [[name, f"{gain:+.1f} {found['unit']}"] for name, gain in found["helps"].items()]
@@ -240,12 +240,10 @@ class RunCard:
             return
         self.bar.value = 1.0
         self.line.text = f"{summary['rounds']} rounds in {summary['seconds']:.1f} s: {self.folder}"
-        verdict = summary.get("verdict") or {}
-        self.verdict.text = " ".join(
-            [verdict.get("sentence", ""), verdict.get("advice", ""), *verdict.get("further", [])]
-        )
-        self.verdict.classes(add="bad" if verdict.get("kind") in BAD else "")
-        self.verdict.set_visibility(True)
+        verdict = Verdict.from_json(summary["verdict"]) if summary.get("verdict") else None
+        self.verdict.text = "" if verdict is None else verdict.text
+        self.verdict.classes(remove="bad good", add="" if verdict is None else verdict.tone)
+        self.verdict.set_visibility(verdict is not None)
         result = await run.io_bound(Result.load, self.folder)
         if result is not None:
             self._show(result)

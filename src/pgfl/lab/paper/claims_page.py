@@ -14,7 +14,6 @@ from pgfl.lab.paper.judging import Claim, Standing, Verdict, standing
 from pgfl.lab.paper.outcome import Outcome
 from pgfl.lab.paper.plots import words
 
-
 MARKS: dict[Standing, str] = dict(zip(get_args(Standing), ("🟢", "🔵", "🟠", "🔴"), strict=True))
 MEANINGS: dict[Standing, str] = {
     "holds": "at the drawn setting, and all around it where there is a map",
@@ -59,10 +58,11 @@ def weak_privacy(text: str) -> str | None:
     largest = max((float(number) for number in re.findall(r"ε = (\d+(?:\.\d+)?)", text)), default=0.0)
     if largest <= WEAK:
         return None
+    factor = f"a factor of 10^{largest / math.log(10):.0f}"
     return (
-        f"**ε = {largest:g} is no meaningful privacy:** it allows the probability of what is seen to change by a factor of "
-        f"10^{largest / math.log(10):.0f} with one record. The figure says what the noise of the paper's setting does to "
-        "learning, not what privacy costs."
+        f"**ε = {largest:g} is no meaningful privacy:** it allows the probability of what is seen to change by {factor} "
+        f"with one record. The figure shows what the noise of this setting does to learning, not what "
+        "privacy costs."
     )
 
 
