@@ -90,7 +90,9 @@ def test_the_page_s_curves_are_the_history_in_decibels():
 def test_residuals_are_norms_and_ratios_are_powers():
     result = sample_result(rounds=5)
     shown = {panel.title: panel for panel in panels(result)}
-    np.testing.assert_allclose(shown["Residuals"].curves[0].y, 20 * np.log10(result.curve("primal_residual")[0]))
+    np.testing.assert_allclose(
+        shown["Movement of the models (ADMM residuals)"].curves[0].y, 20 * np.log10(result.curve("primal_residual")[0])
+    )
     np.testing.assert_allclose(shown["Consensus"].curves[0].y, 10 * np.log10(result.curve("disagreement")[0]))
 
 
@@ -181,7 +183,9 @@ def test_the_page_begins_with_the_verdict_and_shows_measures_beside_baselines(no
     assert "Something else." in text
     assert "0.500" in text and "90.0 %" in text and "60.0 %" in text
     assert ("<i>ann</i>" in text) == (noise is None)
-    assert all(title in text for title in ("Predicted and observed", "Residuals", "Calibration", "Coefficients"))
+    assert all(
+        title in text for title in ("Predicted and observed", "Errors of predictions", "Calibration", "Coefficients")
+    )
     assert ("Clients compared" in text) == (noise is None)
     assert "bmi" in text and "<b>x</b>" in text and "intercept" in text
     assert html.count('class="plot"') == (4 if noise is None else 3)

@@ -30,7 +30,7 @@ from pgfl.privacy.carried import Statement
 from pgfl.privacy.discovery import rest_of
 from pgfl.privacy.request import Privacy
 from pgfl.results.evidence import Evidence, weigh
-from pgfl.results.measures import ClientFigures, Measured, over_runs
+from pgfl.results.measures import ClientFigures, Measured, of_enough_rows, over_runs
 from pgfl.results.model import Model
 from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
@@ -523,7 +523,7 @@ class _ResultBuilder:
                 "client": np.array(self.client_ids, dtype=np.str_),
                 "cluster": np.array(cluster_ids, dtype=np.str_)[cluster],
                 "rows": np.asarray(rows, dtype=np.int64),
-                **{one.name: one.on_own for one in found},
+                **{one.name: of_enough_rows(one.name, one.on_own, rows) for one in found},
             }
 
     def result(self, seconds: float) -> Result:

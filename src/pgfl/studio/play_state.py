@@ -21,25 +21,25 @@ from pgfl.suggestions import nearest
 
 FIRST = STORY = "story"
 STORY_SETTINGS: Mapping[str, Any] = {
-    "rounds": 150,
+    "rounds": 80,
     "data": {
         "kind": "synthetic-regression",
         "clients_per_server": 12,
         "dimension": 20,
-        "samples": [20, 40],
-        "gamma": 0.4,
-        "observation_noise": 5.0,
+        "samples": [30, 60],
+        "gamma": 0.3,
+        "observation_noise": 4.0,
         "x_norm": 4.472136,
     },
     "graph": {"kind": "none", "mixing": "clients"},
-    "objective": {"kind": "huber", "lam": 0.001, "kappa": 1.25},
-    "algorithm": {"client": "gradient", "rho": 8.0, "tau": 0.0},
+    "objective": {"kind": "huber", "lam": 0.001, "kappa": 2.0},
+    "algorithm": {"client": "gradient", "rho": 6.0, "tau": 0.0},
     "privacy": {
         "enabled": False,
         "epsilon": 8.0,
         "trust": "masked",
         "zeta": 0.985,
-        "max_releases": 150,
+        "max_releases": 80,
         "index": "release",
         "x_norm": 4.472136,
         "y_bound": 40.0,
@@ -187,7 +187,7 @@ def fedavg_step(config: Config) -> float | str:
     if privacy.enabled and privacy.guarantee == "none":
         return own.step_size
     if privacy.enabled and not isinstance(own.rho, str):
-        longest = 1.99 / ((privacy.x_norm or 1.0) ** 2 + 2.0 * config.objective.lam)  # beyond, steps spread apart
+        longest = 0.99 / ((privacy.x_norm or 1.0) ** 2 + config.objective.lam)  # beyond, steps may spread apart
         return float(f"{min(1.0 / (own.rho * own.local_steps), longest):.3g}")
     return "auto"
 

@@ -31,7 +31,7 @@ class Step:
 
 
 _CONNECTED = {"graph.kind": "random"}
-_SHARING = _CONNECTED | {"algorithm.tau": 0.3}
+_SHARING = _CONNECTED | {"algorithm.tau": 0.05}
 STEPS = (
     Step(
         "Alone",
@@ -47,13 +47,13 @@ STEPS = (
     ),
     Step(
         "Clusters share",
-        "The clusters are related. τ = 0.3 lets each borrow from the others: the models move nearer to their crosses.",
+        "The clusters are related. τ = 0.05 lets each borrow from the others: the models move nearer to their crosses.",
         _SHARING,
     ),
     Step(
         "Privacy on",
         "Noise now hides every single record, with ε = 8, and the models still end far nearer to the truth than alone. "
-        "The error rises by what the noise costs; one model for all (FedAvg) then does as well. Now move sliders.",
+        "The error rises by what noise costs; one model for all (FedAvg) averages more of it out. Now move sliders.",
         _SHARING | {"privacy.enabled": True},
     ),
 )

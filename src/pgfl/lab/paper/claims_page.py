@@ -60,8 +60,8 @@ def weak_privacy(text: str) -> str | None:
         return None
     factor = f"a factor of 10^{largest / math.log(10):.0f}"
     return (
-        f"**ε = {largest:g} is no meaningful privacy:** it allows the probability of what is seen to change by {factor} "
-        f"with one record. The figure shows what the noise of this setting does to learning, not what "
+        f"**ε = {largest:g} is no meaningful privacy:** it allows the probability of what is seen to change by "
+        f"{factor} with one record. The figure shows what the noise of this setting does to learning, not what "
         "privacy costs."
     )
 
