@@ -1,5 +1,6 @@
-"""Draws the pictures in docs/pictures that the README and the site show: `python docs/make_pictures.py`, or only those that are
-named: `python docs/make_pictures.py error_against_epsilon`.
+"""Draws the pictures in docs/pictures that the README and the site show: `python docs/make_pictures.py`.
+
+Or only those that are named: `python docs/make_pictures.py error_against_epsilon`.
 
 It needs Playwright with a Chromium for the picture of a run's page.
 """

@@ -1,12 +1,11 @@
 """Screenshots of every view for the documentation: `make screenshots`."""
 
-import csv
-import random
 import re
 import sys
 import tempfile
 from pathlib import Path
 
+from pgfl.studio.sample_table import write_sample
 from tests.browser import browser
 from tests.command_line import run
 from tests.studio.browser import open_page, studio, wait_for_series
@@ -95,18 +94,7 @@ def prepare(folder):
         settings = ["runs=1", "rounds=150", "algorithm.step_size=0.02", *changes]
         arguments = [part for one in settings for part in ("--set", one)]
         assert run("run", "paper-fig2", "--out", str(folder / "results" / name), *arguments).code == 0
-    draw = random.Random(7)
-    with (folder / "visits.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["client", "server", "cluster", "age", "bmi", "sex", "pressure"])
-        for client in range(24):
-            child = client % 3 == 0
-            for _ in range(30):
-                age, bmi = draw.uniform(4, 17) if child else draw.uniform(20, 85), draw.gauss(19 if child else 26, 3)
-                sex = draw.choice("fm")
-                pressure = 95 + (0.8 if child else 0.45) * age + 0.6 * bmi + 3 * (sex == "m") + draw.gauss(0, 6)
-                group, place = ("children" if child else "adults"), ("north", "south", "west")[client % 4 % 3]
-                rows.writerow([f"p{client:02}", place, group, f"{age:.0f}", f"{bmi:.1f}", sex, f"{pressure:.0f}"])
+    write_sample(folder).rename(folder / "visits.csv")
 
 
 def main(folder, chosen):

@@ -102,6 +102,13 @@ class PlanCard:
         self.box.set_visibility(False)
         look.on_change(self._draw)
 
+    def clear(self) -> None:
+        """Forget what was planned for other settings."""
+        if self.command is not None:
+            self.command.kill()
+        self.planned = self._found = None
+        self.box.set_visibility(False)
+
     def start(self, config: Path) -> None:
         """Plan a config, in a process of its own."""
         background_tasks.create(self._carry_out(config))
@@ -165,7 +172,7 @@ class RunCard:
             with card("Run") as head:
                 self.line = ui.label("").props('aria-live="polite"')
                 with ui.element("div").classes("tools"):
-                    self.bar = ui.linear_progress(0.0, show_value=False).style("width: 320px")
+                    self.bar = ui.linear_progress(0.0, show_value=False).style("width: 320px").props("instant-feedback")
                     self.stop = button("Stop", "stop", self._stop)
                     self.resume = button("Go on", "play_arrow", self._resume)
                 self.curve = chart({"series": []}, "Curve of the run", small=True).props('data-chart="own-run"')
@@ -199,6 +206,11 @@ class RunCard:
         self.predict_wrong = ui.label().classes("wrong").props('role="alert"')
         self.predictions = ui.html("", sanitize=False).classes("scroll")
         self.predicted: Path | None = None
+
+    def clear(self) -> None:
+        """Hide what was trained with other settings; its folder stays. A run that goes on is left alone."""
+        if self.command is None or not self.command.running:
+            self.box.set_visibility(False)
 
     async def start(self, config: Path, checked: Config, table: str) -> None:
         """Run a config in a new result folder."""
