@@ -29,7 +29,8 @@ def account(
     ] = None,
     phi1: Annotated[float | None, typer.Option(help="φ(1), what the first release spends.")] = None,
     target_epsilon: Annotated[
-        float | None, typer.Option("--epsilon", "--target-epsilon", help="Find the schedule that ends at this ε.")
+        float | None,
+        typer.Option("--epsilon", "--target-epsilon", help="Find the schedule that ends at this ε."),
     ] = None,
     zeta: Annotated[
         float, typer.Option(help="The factor of the noise variance from one release to the next.")
