@@ -86,7 +86,7 @@ def _alone(config: Config, run: int) -> float:
     made = config.federations()(run, None)
     apart = made.in_clusters(np.arange(made.size), made.client_ids)
     objective = Huber(lam=config.objective.lam, kappa=1.25)
-    result = train(apart, PGFL(rho="auto"), objective, rounds=100, record_every=100, metrics=["nmsd"], progress=False)
+    result = train(apart, PGFL(rho="auto"), objective, rounds=40, record_every=40, metrics=["nmsd"], progress=False)
     return float(result.curve("nmsd")[0, -1])
 
 
