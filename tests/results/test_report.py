@@ -11,7 +11,8 @@ import pytest
 from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import RowEncoding
 from pgfl.results import report
-from pgfl.results.measures import Figure, Measured
+from pgfl.results.measures import Figure, Measured, of_enough_rows
+from pgfl.results.report import curves
 from pgfl.results.report.curves import MOST_POINTS, draw, panels
 from pgfl.results.report.page import page
 from pgfl.results.report.pictures import Axis, picture, pictures
@@ -234,3 +235,16 @@ def test_declared_labels_name_the_coefficients():
     target = TargetColumn("y", labels=("ill", "well"))
     result.encoding = RowEncoding(result.encoding.columns, target)
     assert "age, ill" in "".join(outline(page(result)).text)
+
+
+def test_an_objective_that_rises_at_the_end_is_explained_and_one_that_falls_is_not():
+    assert curves._rises(np.array([5.0, 1.0, 0.9, 1.2]))
+    assert not curves._rises(np.array([5.0, 1.0, 0.9, np.nan, 0.9]))
+    assert not curves._rises(np.full(4, 2.0))
+
+
+def test_no_client_with_few_rows_has_an_r2():
+    rows = np.array([2, 5, 30])
+    values = np.array([-872.0, 0.1, 0.4])
+    assert np.isnan(of_enough_rows("r2", values, rows)).tolist() == [True, False, False]
+    assert of_enough_rows("mae", values, rows) is values

@@ -99,7 +99,9 @@ class PlayView:
         state = slider.write(self.state, self._config_or_last(), value)
         if self._accept(state, from_control=slider.name):
             if final:
-                self.fields[slider.name].show(self.state.config())
+                both = (EPSILON.name, DIGITS_EPSILON.name)
+                for name in both if slider.name in both else (slider.name,):
+                    self.fields[name].show(self.state.config())
             return background_tasks.create(self.refresh(final=final))
 
     def _chosen(self, choice: Choice, value: str) -> None:
