@@ -76,6 +76,7 @@ docs: install
 screenshots: install
 	@$(BIN)/python -m tests.browser
 	@$(BIN)/python -m tests.studio.screenshots docs/studio
+	@$(BIN)/python -m tests.studio.screenshots results/screenshots --all
 
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)

@@ -13,13 +13,20 @@ import pgfl
 project = "pgfl"
 author = "the pgfl authors"
 release = pgfl.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "generated_reference"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "generated_reference", "typeset"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = "pgfl"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_theme_options = {
+    "footer_icons": [
+        {"name": "The paper", "url": "https://arxiv.org/abs/2306.06399", "html": "arXiv 2306.06399", "class": ""},
+    ],
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
@@ -27,7 +34,7 @@ html_show_sourcelink = False
 html_show_search_summary = False  # it would fetch pages, which browsers refuse for files
 
 smartquotes = False  # messages and options are found as they are printed
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True

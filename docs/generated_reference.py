@@ -44,6 +44,8 @@ def write_pages() -> None:
         "messages": messages_page(),
         "api": api_page(),
     }
+    pages |= {f"api/{name}": object_page(name) for name in pgfl.__all__ if not name.startswith("_")}
+    (FOLDER / "api").mkdir(exist_ok=True)
     for name, text in pages.items():
         path = FOLDER / f"{name}.md"
         if not path.exists() or path.read_text("utf-8") != text:
@@ -243,15 +245,23 @@ def api_page() -> str:
     groups = {**GROUPS, "More": tuple(name for name in pgfl.__all__ if name not in listed)}
     parts = ["# Python API\n", "Import these names from `pgfl`. Examples that begin with `>>>` are run as tests.\n"]
     for title, names in groups.items():
-        parts += [f"## {title}\n", *(_documented(name) for name in names)] if names else []
+        if own := [name for name in names if not name.startswith("_")]:
+            rows = [f"| [`{name}`](api/{name}.md) | {_cell(_first_sentence(getattr(pgfl, name)))} |" for name in own]
+            parts += [f"## {title}\n", "| name | what it is |", "|---|---|", *rows, ""]
+            parts += ["```{toctree}", ":hidden:", "", *(f"api/{name}" for name in own), "```", ""]
     return "\n".join(parts)
 
 
-def _documented(name: str) -> str:
+def _first_sentence(value: Any) -> str:
+    return inspect.cleandoc(inspect.getdoc(value) or "").split("\n\n")[0].replace("*", "\\*")
+
+
+def object_page(name: str) -> str:
+    """One public name, as it is imported."""
     value = getattr(pgfl, name)
     directive = "autoclass" if inspect.isclass(value) else "autofunction"
     members = "\n:members:\n:inherited-members: object" if inspect.isclass(value) else ""
-    return f"### {name}\n\n```{{eval-rst}}\n.. {directive}:: {value.__module__}.{name}{_indented(members)}\n```\n"
+    return f"# {name}\n\n```{{eval-rst}}\n.. {directive}:: pgfl.{name}{_indented(members)}\n```\n"
 
 
 def _indented(text: str) -> str:

@@ -1,5 +1,7 @@
 """Draws the pictures in docs/pictures that the README and the site show: `python docs/make_pictures.py`.
 
+Or only those that are named: `python docs/make_pictures.py error_against_epsilon`.
+
 It needs Playwright with a Chromium for the picture of a run's page.
 """
 
@@ -11,9 +13,12 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+import numpy as np
 
-from pgfl import PGFL, FedAvg, Ridge, experiment, synthetic_regression, train
-from pgfl.config import load_config
+from pgfl import PGFL, FedAvg, Huber, Ridge, experiment, synthetic_regression, train
+from pgfl.config import Config, load_config
+from pgfl.config.schema import AlgorithmSettings
+from pgfl.drawing.plots import CLUSTER_COLOURS, GREY, INK
 
 PICTURES = Path(__file__).parent / "pictures"
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -24,10 +29,11 @@ def curves_and_network() -> None:
     from pgfl.results.report.curves import draw_compared
 
     names = ["each cluster alone", "clusters learn from each other", "one model for all (FedAvg)"]
-    algorithms = (PGFL(rho=5.0), PGFL(rho=5.0, tau=0.2), FedAvg())
+    algorithms = (PGFL(rho=5.0), PGFL(rho=5.0, tau=0.2), FedAvg(step_size="auto"))
     results = [
         train(lambda run: synthetic_regression(seed=run), one, Ridge(), rounds=150, runs=20) for one in algorithms
     ]
+    names[2] += f", step {results[2].step_size:.2g}"
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", width_ratios=[1, 1.25])
     synthetic_regression(seed=1).plot(ax=left)
     draw_compared(results, names, "nmsd", right)
@@ -35,6 +41,53 @@ def curves_and_network() -> None:
     right.spines[["top", "right"]].set_visible(False)
     right.set_ylabel("NMSD in dB")
     figure.savefig(PICTURES / "curves-and-network.png", dpi=110)
+
+
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+TRUSTS = {"local": "nobody is trusted", "masked": "masked sums", "site": "trusted servers"}
+LEVEL_RUNS = 3
+
+
+def error_against_epsilon() -> None:
+    """What privacy costs at every level of trust, beside each client alone and one model for all."""
+    config = load_config("private-huber", [f"runs={LEVEL_RUNS}", "metrics=['nmsd']", "seed=900"], None, None)
+    every = {"record_every": config.rounds}
+    algorithm = config.algorithm.model_copy(update={"tau": 0.1})
+
+    def final(privacy: dict[str, object], **changes: object) -> float:
+        asked = config.privacy.model_copy(update=privacy)
+        result = experiment.run(config.model_copy(update={"algorithm": algorithm, "privacy": asked} | every | changes))
+        return 10.0 * float(np.log10(result.curve("nmsd")[:, -1].mean()))
+
+    step = 1.0 / (5 * float(algorithm.rho))  # five local steps as long as PGFL's one, so the same noise
+    fedavg = AlgorithmSettings(kind="fedavg", step_size=step, full_records=algorithm.full_records)
+    figure, axes = plt.subplots(figsize=(8.2, 4.6), layout="constrained")
+    for (trust, words), colour, marker in zip(TRUSTS.items(), CLUSTER_COLOURS, "os^", strict=False):
+        errors = [final({"epsilon": epsilon, "trust": trust}) for epsilon in EPSILONS]
+        axes.plot(EPSILONS, errors, f"{marker}-", color=colour, linewidth=2.2, label=f"PGFL, {words}")
+    errors = [final({"epsilon": epsilon}, algorithm=fedavg) for epsilon in EPSILONS]
+    axes.plot(
+        EPSILONS, errors, "--", color=INK, label=f"one model for all (FedAvg, step {step:.2g}), nobody is trusted"
+    )
+    alone = [10.0 * np.log10(_alone(config, run)) for run in range(LEVEL_RUNS)]
+    axes.axhline(float(np.mean(alone)), color=GREY, linestyle=":", label="each client alone, without noise")
+    axes.axhline(final({"enabled": False}), color=GREY, linestyle="-.", linewidth=1.0, label="PGFL without noise")
+    axes.set(xscale="log", xlabel="ε (less privacy to the right)", ylabel="error of the models, NMSD in dB")
+    axes.set_xticks(EPSILONS, [f"{one:g}" for one in EPSILONS])
+    axes.minorticks_off()
+    axes.axhline(0.0, color=GREY, linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(PICTURES / "error-against-epsilon.png", dpi=110)
+
+
+def _alone(config: Config, run: int) -> float:
+    """The error of models that every client trains by itself, without noise."""
+    made = config.federations()(run, None)
+    apart = made.in_clusters(np.arange(made.size), made.client_ids)
+    objective = Huber(lam=config.objective.lam, kappa=1.25)
+    result = train(apart, PGFL(rho="auto"), objective, rounds=40, record_every=40, metrics=["nmsd"], progress=False)
+    return float(result.curve("nmsd")[0, -1])
 
 
 def private_run() -> None:
@@ -55,5 +108,6 @@ def private_run() -> None:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    curves_and_network()
-    private_run()
+    pictures = {one.__name__: one for one in (curves_and_network, error_against_epsilon, private_run)}
+    for name in sys.argv[1:] or pictures:
+        pictures[name]()

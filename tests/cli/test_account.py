@@ -40,7 +40,7 @@ def test_known_figures_from_either_parameter(zeta, phi1, rounds, rho, paper, exa
 
 @pytest.mark.parametrize("zeta", [1.0, 0.99, 0.9])
 def test_a_target_gives_a_schedule_that_spends_it_and_no_more(zeta):
-    found = figures("--target-epsilon", 4, "--max-releases", 50, "--zeta", zeta, "--delta", 1e-6)
+    found = figures("--epsilon", 4, "--max-releases", 50, "--zeta", zeta, "--delta", 1e-6)
     back = figures("--phi0", repr(found["phi0"]), "--rounds", 50, "--zeta", zeta, "--delta", 1e-6)
     assert back["epsilon"] <= 4.0
     assert back["epsilon"] == pytest.approx(4.0, rel=1e-8)
@@ -88,9 +88,9 @@ def test_people_get_a_table():
         (["--phi0", "1", "--rounds", "1" + 400 * "0"], "at most 2147483647"),
         (["--phi0", "1", "--rounds", "5000", "--zeta", "0.5"], "underflows"),
         (["--phi0", "1"], "--rounds is missing"),
-        (["--rounds", "3"], "exactly one of --phi0, --phi1 and --target-epsilon"),
+        (["--rounds", "3"], "exactly one of --phi0, --phi1 and --epsilon"),
         (["--phi0", "1", "--phi1", "1", "--rounds", "3"], "exactly one of"),
-        (["--phi0", "1", "--rounds", "3", "--max-releases", "2"], "go with --target-epsilon"),
+        (["--phi0", "1", "--rounds", "3", "--max-releases", "2"], "go with --epsilon"),
         (["--phi0", "1", "--rounds", "3", "--group", "0"], "A group has at least one record"),
         (["--target-epsilon", "0", "--rounds", "3"], "epsilon must be a positive number"),
         (["--target-epsilon", "1"], "over how many releases"),

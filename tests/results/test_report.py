@@ -11,7 +11,8 @@ import pytest
 from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import RowEncoding
 from pgfl.results import report
-from pgfl.results.measures import Figure, Measured
+from pgfl.results.measures import Figure, Measured, of_enough_rows
+from pgfl.results.report import curves
 from pgfl.results.report.curves import MOST_POINTS, draw, panels
 from pgfl.results.report.page import page
 from pgfl.results.report.pictures import Axis, picture, pictures
@@ -90,7 +91,9 @@ def test_the_page_s_curves_are_the_history_in_decibels():
 def test_residuals_are_norms_and_ratios_are_powers():
     result = sample_result(rounds=5)
     shown = {panel.title: panel for panel in panels(result)}
-    np.testing.assert_allclose(shown["Residuals"].curves[0].y, 20 * np.log10(result.curve("primal_residual")[0]))
+    np.testing.assert_allclose(
+        shown["Movement of the models (ADMM residuals)"].curves[0].y, 20 * np.log10(result.curve("primal_residual")[0])
+    )
     np.testing.assert_allclose(shown["Consensus"].curves[0].y, 10 * np.log10(result.curve("disagreement")[0]))
 
 
@@ -181,7 +184,9 @@ def test_the_page_begins_with_the_verdict_and_shows_measures_beside_baselines(no
     assert "Something else." in text
     assert "0.500" in text and "90.0 %" in text and "60.0 %" in text
     assert ("<i>ann</i>" in text) == (noise is None)
-    assert all(title in text for title in ("Predicted and observed", "Residuals", "Calibration", "Coefficients"))
+    assert all(
+        title in text for title in ("Predicted and observed", "Errors of predictions", "Calibration", "Coefficients")
+    )
     assert ("Clients compared" in text) == (noise is None)
     assert "bmi" in text and "<b>x</b>" in text and "intercept" in text
     assert html.count('class="plot"') == (4 if noise is None else 3)
@@ -230,3 +235,16 @@ def test_declared_labels_name_the_coefficients():
     target = TargetColumn("y", labels=("ill", "well"))
     result.encoding = RowEncoding(result.encoding.columns, target)
     assert "age, ill" in "".join(outline(page(result)).text)
+
+
+def test_an_objective_that_rises_at_the_end_is_explained_and_one_that_falls_is_not():
+    assert curves._rises(np.array([5.0, 1.0, 0.9, 1.2]))
+    assert not curves._rises(np.array([5.0, 1.0, 0.9, np.nan, 0.9]))
+    assert not curves._rises(np.full(4, 2.0))
+
+
+def test_no_client_with_few_rows_has_an_r2():
+    rows = np.array([2, 5, 30])
+    values = np.array([-872.0, 0.1, 0.4])
+    assert np.isnan(of_enough_rows("r2", values, rows)).tolist() == [True, False, False]
+    assert of_enough_rows("mae", values, rows) is values

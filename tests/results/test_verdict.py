@@ -143,3 +143,26 @@ def test_json_keeps_a_verdict():
 def test_nothing_seen_is_not_yet():
     assert judge_run(windows_of(lambda n: 1.0, last=2), setting(played=2, rounds=2)).kind == "not yet"
     assert remaining([]).drift == math.inf
+
+
+@pytest.mark.parametrize(
+    ("kind", "figures", "tone"),
+    [
+        ("converged", {"skill": 0.5}, "good"),
+        ("useful", {"skill": 0.03}, "good"),
+        ("converged", {}, "mixed"),
+        ("converged", {"skill": 0.01}, "mixed"),
+        ("useful", {"skill": 0.5, "bad_clusters": 1.0}, "mixed"),
+        ("not yet", {"skill": 0.9}, "mixed"),
+        ("not useful", {"skill": -0.1}, "bad"),
+    ],
+)
+def test_nothing_that_may_be_no_better_than_its_baseline_is_shown_as_good(kind, figures, tone):
+    assert Verdict(kind, "…", "", figures).tone == tone
+
+
+def test_the_figure_behind_a_verdict_stands_with_it_once():
+    silent = Verdict("converged", "The models have converged.", "", {}, (), "R² 0.400 (trivial 0.000) on held-out rows")
+    assert silent.text == "The models have converged. Measured: R² 0.400 (trivial 0.000) on held-out rows."
+    assert Verdict("useful", f"Useful, with {silent.measured}.", measured=silent.measured).support == ""
+    assert Verdict.from_json(silent.to_json()) == silent

@@ -11,6 +11,7 @@ from pgfl import (
     PGFL,
     ClientData,
     ExactMixing,
+    FedAvg,
     Federation,
     Huber,
     Logistic,
@@ -437,3 +438,41 @@ def test_one_rule_serves_train_configs_and_estimators():
     assert fitted.result_.rho != 1.0
     table = parse({"data": {"kind": "table", "table": "x.csv"}}).algorithm
     assert (table.rho, table.count) == ("auto", "records")
+
+
+# --- FedAvg's step ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [{}, {"samples": (20, 40), "observation_noise": 0.5}], ids=["few", "many"])
+def test_fedavg_s_own_step_is_about_the_best_of_a_grid(shape):
+    federation = generated(seed=41, **shape)
+
+    def final(step):
+        return train(federation, FedAvg(step_size=step), Ridge(), rounds=150, metrics=["nmsd"], progress=False)
+
+    chosen = final("auto")
+    errors = [final(chosen.step_size * factor).curve("nmsd")[0, -1] for factor in (0.25, 0.5, 2.0)]
+    assert chosen.curve("nmsd")[0, -1] < 1.6 * min(errors), "within 2 dB"
+    assert chosen.summary()["step_size"] == chosen.step_size
+
+
+def test_under_privacy_fedavg_s_step_looks_at_no_record_and_keeps_its_guarantee():
+    federation, privacy = generated(seed=5, x_norm=1.0), Privacy(epsilon=4.0, max_releases=20, x_norm=1.0)
+    other = federation.replace(features=0.1 * federation.features, targets=-federation.targets)
+    steps = [
+        train(one, FedAvg(step_size="auto"), Huber(), rounds=20, privacy=privacy, progress=False).step_size
+        for one in (federation, other)
+    ]
+    assert steps[0] == steps[1] <= 1.0
+
+
+def test_a_step_is_a_number_or_auto_and_a_continued_run_keeps_it():
+    with pytest.raises(ConfigError, match=r"algorithm.step_size must be a number above 0 or .auto.; got .none."):
+        FedAvg(step_size="none")
+    federation = generated(seed=6)
+    first = train(federation, FedAvg(step_size="auto"), Ridge(), rounds=10, progress=False)
+    assert (
+        train(federation, FedAvg(step_size="auto"), Ridge(), rounds=90, start=first, progress=False).step_size
+        == first.step_size
+    )
+    assert parse({"algorithm": {"kind": "fedavg", "step_size": "auto"}}).algorithm.step_size == "auto"

@@ -112,7 +112,7 @@ def _host(url):
 CURVE = """name => {
   const box = document.querySelector(name[0]);
   const chart = box && getElement(Number(box.id.slice(1))).chart;
-  const found = chart && chart.getOption().series.find(one => one && one.name === name[1]);
+  const found = chart && chart.getOption().series.find(one => one && one.name.split(', ')[0] === name[1]);
   return found ? found.data : null;
 }"""
 

@@ -1,17 +1,20 @@
-"""Screenshots of every view for the documentation: `make screenshots`."""
+"""Screenshots of every view for the documentation: `make screenshots`.
 
-import csv
-import random
+With --all as the first name, every view on a laptop and on a telephone, by day and by night, to look at.
+"""
+
 import re
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
+from pgfl.studio.sample_table import write_sample
 from tests.browser import browser
 from tests.command_line import run
 from tests.studio.browser import open_page, studio, wait_for_series
 
-SIZE = {"width": 1280, "height": 860}
+SIZE, TELEPHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 FOLDER = "study"
 RENAME = """([scratch, kept]) => {
   for (const field of document.querySelectorAll('input, textarea')) field.value = field.value.replaceAll(scratch, kept);
@@ -78,7 +81,18 @@ def settle(page):
     page.wait_for_timeout(1500)
 
 
+def story(page):
+    """The first minute, at its last step."""
+    for name in ("Servers connected", "Clusters share", "Privacy on"):
+        page.get_by_role("button", name=name).click()
+        page.locator("#story-errors", has_text=name).wait_for()
+    wait_for_series(page, "epsilon", "at this ε", length=7)
+    settle(page)
+    page.wait_for_timeout(8000)  # until the models have moved to their last round
+
+
 VIEWS = {
+    "story": ("/", story, "light", True),
     "play": ("/?preset=fig1&seed=0", play, "light", False),
     "play-private": ("/?preset=private-huber", private, "light", True),
     "play-dark": ("/?preset=fig2", play, "dark", False),
@@ -95,36 +109,29 @@ def prepare(folder):
         settings = ["runs=1", "rounds=150", "algorithm.step_size=0.02", *changes]
         arguments = [part for one in settings for part in ("--set", one)]
         assert run("run", "paper-fig2", "--out", str(folder / "results" / name), *arguments).code == 0
-    draw = random.Random(7)
-    with (folder / "visits.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["client", "server", "cluster", "age", "bmi", "sex", "pressure"])
-        for client in range(24):
-            child = client % 3 == 0
-            for _ in range(30):
-                age, bmi = draw.uniform(4, 17) if child else draw.uniform(20, 85), draw.gauss(19 if child else 26, 3)
-                sex = draw.choice("fm")
-                pressure = 95 + (0.8 if child else 0.45) * age + 0.6 * bmi + 3 * (sex == "m") + draw.gauss(0, 6)
-                group, place = ("children" if child else "adults"), ("north", "south", "west")[client % 4 % 3]
-                rows.writerow([f"p{client:02}", place, group, f"{age:.0f}", f"{bmi:.1f}", sex, f"{pressure:.0f}"])
+    write_sample(folder).rename(folder / "visits.csv")
 
 
 def main(folder, chosen):
     """Make the pictures that are asked for, or all."""
     folder.mkdir(parents=True, exist_ok=True)
+    every, chosen = "--all" in chosen, [name for name in chosen if name != "--all"]
     with tempfile.TemporaryDirectory() as scratch, studio(Path(scratch)) as server, browser() as chromium:
         prepare(server.folder)
         for name in chosen or VIEWS:
             path, act, scheme, whole = VIEWS[name]
-            context = chromium.new_context(viewport=SIZE, color_scheme=scheme)
             path = path.replace("visits.csv", f"{server.folder / 'visits.csv'}&target=pressure")
-            page = open_page(context, server, path)
-            act(page)
-            assert page.errors == [], page.errors
-            page.evaluate(RENAME, [str(server.folder.resolve()), FOLDER])
-            page.screenshot(path=folder / f"{name}.png", full_page=whole)
-            context.close()
-            print(folder / f"{name}.png")
+            variants = product((SIZE, TELEPHONE), ("light", "dark")) if every else [(SIZE, scheme)]
+            for size, colours in variants:
+                context = chromium.new_context(viewport=size, color_scheme=colours)
+                page = open_page(context, server, path)
+                act(page)
+                assert page.errors == [], page.errors
+                page.evaluate(RENAME, [str(server.folder.resolve()), FOLDER])
+                file = folder / (f"{name}-{size['width']}-{colours}.png" if every else f"{name}.png")
+                page.screenshot(path=file, full_page=whole or every)
+                context.close()
+                print(file, flush=True)
 
 
 if __name__ == "__main__":

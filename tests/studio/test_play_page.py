@@ -30,7 +30,7 @@ def state_of(page):
 
 
 def test_the_first_page_draws_the_paper_s_first_figure_and_asks_no_other_host(server, context):
-    page = open_page(context, server)
+    page = open_page(context, server, "/?preset=fig1")
     drawn = wait_for_series(page, "curve", "PGFL", length=301)
     assert np.allclose([y for _, y in drawn], decibels(PlayState("fig1")), atol=1e-9)
     page.get_by_text("Crosses: the truth").wait_for()

@@ -16,10 +16,12 @@ from pgfl.studio import charts, network_charts
 from pgfl.studio import charts as plane_chart
 from pgfl.studio import workers as epsilon_sweep
 from pgfl.studio.charts import DARK, LIGHT
-from pgfl.studio.controls import EPSILON, SLIDERS, TRUST_CHOICE, owner_of
+from pgfl.studio.controls import EPSILON, SLIDERS, TRUST_CHOICE, choose, implied, owner_of
 from pgfl.studio.figure_presets import CLAIMS, figures
-from pgfl.studio.play_state import PlayState, choices, comparison_configs, preview_of
+from pgfl.studio.play_state import PlayState, choices, comparison_configs, fedavg_step, preview_of
 from pgfl.studio.python_text import python_text
+from pgfl.studio.runs_view import RunEntry, difference
+from pgfl.studio.story import STEPS, step_of
 from pgfl.studio.workers import Superseded, play
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +165,46 @@ def test_beside_stand_fedavg_and_no_inter_server_with_everything_else_the_same()
     assert others["servers isolated"].graph.kind == "none"
     assert others["servers isolated"].model_copy(update={"graph": config.graph}) == config
     assert "FedAvg" not in comparison_configs(PlayState("fedavg").config())
+
+
+def test_fedavg_has_a_step_that_fits_beside_every_preset():
+    assert fedavg_step(PlayState("fig1").config()) == "auto"
+    assert fedavg_step(PlayState("fig3").config()) == 0.02, "noise without a guarantee: that of the figure"
+    private = PlayState("fig3-guaranteed").config()
+    assert fedavg_step(private) == pytest.approx(1 / (private.algorithm.rho * private.algorithm.local_steps), rel=1e-2)
+    steep = PlayState("fig3-guaranteed").changed("algorithm.rho", 0.1).config()
+    assert fedavg_step(steep) < 1 / (2 * 60) * 2, "no longer than its guarantee allows"
+
+
+def test_every_step_of_the_story_moves_the_models_as_its_caption_says():
+    alone, connected, shared, private = (play(step.state().config(), details=False).final for step in STEPS)
+    assert connected < 0.3 * alone
+    assert shared < 0.9 * connected
+    assert shared < private < 0.5 * alone
+    assert [step_of(step.state()) for step in STEPS] == [0, 1, 2, 3]
+
+
+def test_what_a_switch_changes_besides_is_said():
+    state = PlayState("fig1")
+    said = implied(state.config(), state.with_privacy(8.0).config(), "privacy")
+    assert said == "This also changes ρ from 5 to 30, loss from ridge to huber."
+    trusting = choose(PlayState("fig3-guaranteed"), TRUST_CHOICE, "masked")
+    assert "a client from" in implied(PlayState("fig3-guaranteed").config(), trusting.config(), "trust")
+    assert implied(state.config(), state.changed("algorithm.tau", 0.1).config(), "tau") == ""
+
+
+def test_algorithms_do_not_wear_the_colours_of_clusters():
+    for colours in (LIGHT, DARK):
+        assert not {colours.main, colours.other, colours.ghost} & set(colours.clusters)
+
+
+def test_a_section_that_a_run_lacks_is_one_row_of_the_difference():
+    def run(name, config):
+        return RunEntry(name, Path(name), "done", 0.0, {}, {}, config)
+
+    private = {"rounds": 5, "privacy": {"enabled": True, "epsilon": 1.0, "delta": 1e-5, "phi0": None}}
+    rows = difference([run("a", {"rounds": 3}), run("b", private)])
+    assert rows == [("rounds", ["3", "5"]), ("privacy", ["—", "enabled = true, epsilon = 1.0, delta = 1e-05"])]
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])

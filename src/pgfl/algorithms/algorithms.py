@@ -7,7 +7,7 @@ One round:
 3. server: `combine` turns what the neighbourhood published into the new models.
 4. client: `settle` updates the dual with the model it gets back.
 
-The parameter ρ of an algorithm: a number, or "auto" until training has chosen one.
+The parameter ρ of an algorithm, or FedAvg's step: a number, or "auto" until training has chosen one.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ Counted = Literal["clients", "records"]
 CLIENTS: Final = "clients"
 RECORDS: Final = "records"
 DEFAULT: Final = 5.0
+DEFAULT_STEP: Final = 0.005
 
 
 class Rho:
@@ -62,6 +63,18 @@ class Rho:
         vars(instance)["rho"] = value
 
 
+class StepSize:
+    """The field `step_size` of FedAvg: "auto" or a number can be stated, and code that runs rounds reads a number."""
+
+    def __get__(self, instance: object | None, owner: type) -> float:
+        return DEFAULT_STEP if instance is None else vars(instance)["step_size"]
+
+    def __set__(self, instance: object, value: float | Literal["auto"]) -> None:
+        if isinstance(value, str) and value != AUTO:
+            raise ConfigError(f'algorithm.step_size must be a number above 0 or "auto"; got {value!r}.')
+        vars(instance)["step_size"] = value
+
+
 class InterClusterLearning:
     """The field `tau` of an algorithm: a number, a schedule or "auto" can be stated, which becomes an `Adaptive`."""
 
@@ -77,15 +90,23 @@ def is_automatic(algorithm: object) -> bool:
     return bool(vars(algorithm).get("rho") == AUTO)
 
 
+def steps_automatically(algorithm: object) -> bool:
+    """Whether the step of FedAvg has yet to be chosen."""
+    return bool(vars(algorithm).get("step_size") == AUTO)
+
+
 def counts_records(algorithm: object) -> bool:
     """Whether `count` = "records" has yet to become a number, `full_records`."""
     return bool(vars(algorithm).get("count") == RECORDS)
 
 
 def check_chosen(algorithm: object) -> None:
-    """Raise `ConfigError` if ρ or `full_records` have yet to be chosen."""
-    if is_automatic(algorithm):
-        raise ConfigError('algorithm.rho = "auto" is replaced by a number when training starts; give a number here.')
+    """Raise `ConfigError` if ρ, a step or `full_records` have yet to be chosen."""
+    for key in ("rho", "step_size"):
+        if vars(algorithm).get(key) == AUTO:
+            raise ConfigError(
+                f'algorithm.{key} = "auto" is replaced by a number when training starts; give a number here.'
+            )
     if counts_records(algorithm):
         raise ConfigError(
             'algorithm.count = "records" is replaced by a number when training starts; give full_records here: the '
@@ -98,6 +119,13 @@ def stated_rho(algorithm: object) -> float | None:
     check_chosen(algorithm)
     rho = vars(algorithm).get("rho")
     return None if rho is None else float(rho)
+
+
+def stated_step(algorithm: object) -> float | None:
+    """The step of an algorithm that has this parameter; None for the others."""
+    check_chosen(algorithm)
+    step = vars(algorithm).get("step_size")
+    return None if step is None else float(step)
 
 
 __all__ = [
@@ -137,7 +165,7 @@ class Algorithm(ABC):
             raise ConfigError(f'algorithm.count must be "clients" or "records"; got {counted!r}.')
         if counted == RECORDS and vars(self).get("full_records", 1) != 1:
             raise ConfigError('algorithm.full_records follows from count = "records"; leave one of them out.')
-        if not is_automatic(self):
+        if not (is_automatic(self) or steps_automatically(self)):
             self.rules()
         if not (callable(self.tau) or isinstance(self.tau, Adaptive)):
             check_tau(self.tau)
@@ -261,10 +289,10 @@ class FedAvg(Algorithm):
     """FedAvg on the server graph: one model for all clients, local gradient steps, averages of averages.
 
     The mean is over participants, not weighted by D_k, because the paper's risk weighs clients, not samples; `count` =
-    "records" weighs samples.
+    "records" weighs samples. `step_size` "auto" chooses the step as ρ is chosen for PGFL.
     """
 
-    step_size: float = setting(0.005, gt=0)
+    step_size: StepSize = StepSize()
     local_steps: int = setting(5, ge=1)
     mixing: Mixing = "uniform"
     full_records: int = setting(1, ge=1)

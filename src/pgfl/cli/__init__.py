@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from pgfl import __version__
 from pgfl.errors import PgflError, exit_code, is_full_disk
@@ -44,6 +44,17 @@ COMMANDS: Registry[typer.Typer] = Registry("commands", "command", {name: f"pgfl.
 INTERRUPTED = 130
 _ParserError: type[Any] = typer.BadParameter.__mro__[2]
 """ClickException: of click, or of the copy of click that newer versions of Typer contain."""
+
+
+class _Argument(TyperArgument):
+    """A positional argument that keeps its help, which click 8.5 erases from older Typers' by one of its own."""
+
+    def __init__(self, *, help: str | None = None, **stated: Any) -> None:
+        super().__init__(help=help, **stated)
+        self.help = help
+
+
+typer.main.TyperArgument = _Argument  # type: ignore[misc, attr-defined]
 
 
 class LazyGroup(TyperGroup):

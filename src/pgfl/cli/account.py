@@ -28,7 +28,10 @@ def account(
         float | None, typer.Option(help="The paper's φ(0); the first release spends φ(1) = φ(0)/ζ.")
     ] = None,
     phi1: Annotated[float | None, typer.Option(help="φ(1), what the first release spends.")] = None,
-    target_epsilon: Annotated[float | None, typer.Option(help="Find the schedule that ends at this ε.")] = None,
+    target_epsilon: Annotated[
+        float | None,
+        typer.Option("--epsilon", "--target-epsilon", help="Find the schedule that ends at this ε."),
+    ] = None,
     zeta: Annotated[
         float, typer.Option(help="The factor of the noise variance from one release to the next.")
     ] = Privacy.zeta,
@@ -50,18 +53,14 @@ def account(
     from pgfl.privacy import accounting
     from pgfl.privacy.budget import Budget
 
-    given = [
-        name
-        for name, value in (("phi0", phi0), ("phi1", phi1), ("target-epsilon", target_epsilon))
-        if value is not None
-    ]
+    given = [name for name, value in (("phi0", phi0), ("phi1", phi1), ("epsilon", target_epsilon)) if value is not None]
     if len(given) != 1:
         raise PrivacyError(
-            f"Give exactly one of --phi0, --phi1 and --target-epsilon; {' and '.join(given) or 'none'} was given."
+            f"Give exactly one of --phi0, --phi1 and --epsilon; {' and '.join(given) or 'none'} was given."
         )
     if target_epsilon is None:
         if max_releases is not None or index is not None:
-            raise PrivacyError("--max-releases and --index go with --target-epsilon; a schedule spends for --rounds.")
+            raise PrivacyError("--max-releases and --index go with --epsilon; a schedule spends for --rounds.")
         if rounds is None:
             raise PrivacyError("--rounds is missing: how many releases are to be counted?")
         figures = Budget.from_schedule(phi0=phi0, phi1=phi1, zeta=zeta, rounds=rounds, delta=delta).figures()

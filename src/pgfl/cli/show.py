@@ -19,9 +19,7 @@ def show_result(result: Result, folder: Path) -> None:
     """Print the verdict, the table, the warnings and where the files are."""
     console = Console()
     if (verdict := result.verdict) is not None:
-        colour = {"converged": "green", "useful": "green", "diverging": "red", "not useful": "red"}.get(
-            verdict.kind, "yellow"
-        )
+        colour = {"good": "green", "bad": "red", "mixed": "yellow"}[verdict.tone]
         console.print(f"Verdict: {verdict.kind}", style=f"bold {colour}", highlight=False)
         console.print(verdict.text, markup=False, highlight=False)
     table = Table(show_header=False, box=None, pad_edge=False)

@@ -220,7 +220,9 @@ class AlgorithmSettings(Section):
         Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_number_or_text)
     ] = training_defaults.PARTICIPANTS
     delays: DelaySettings | None = training_defaults.DELAYS
-    step_size: Positive = FedAvg.step_size
+    step_size: Annotated[
+        Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
+    ] = FedAvg.step_size
     local_steps: Count = FedAvg.local_steps
 
     @model_validator(mode="after")
@@ -273,7 +275,9 @@ class AlgorithmSettings(Section):
     @property
     def has_dual(self) -> bool:
         """Whether clients keep a dual."""
-        chosen = self.model_copy(update={"count": CLIENTS} | ({"rho": 1.0} if self.rho == "auto" else {}))
+        chosen = self.model_copy(
+            update={"count": CLIENTS, **{key: 1.0 for key in ("rho", "step_size") if getattr(self, key) == "auto"}}
+        )
         return chosen.build("uniform").client_rule.has_dual
 
 

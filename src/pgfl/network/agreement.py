@@ -78,8 +78,11 @@ class Training(Section):
     def _consistent(self) -> Self:
         if len(set(self.clusters)) != len(self.clusters):
             raise ValueError("`training.clusters` names a cluster twice.")
-        if self.algorithm.rho == "auto":
-            raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
+        for key in ("rho", "step_size"):
+            if self.algorithm.uses(key) and getattr(self.algorithm, key) == "auto":
+                raise ValueError(
+                    f'`training.algorithm.{key}` must be a number on a real network; "auto" is for `pgfl run`.'
+                )
         if self.algorithm.tau == "auto" and self.curvature is None:
             raise ValueError(
                 '`training.curvature` is missing; tau = "auto" needs the mean curvature of the losses, which a network '

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pgfl.arrays import AnyFloats
 from pgfl.metrics import MEASURES
 from pgfl.results.measures import Figure, Measured
-from pgfl.results.verdict import GOOD, Verdict, joined
+from pgfl.results.verdict import GOOD, SKILL, Verdict, joined
 
-SKILL = 0.02  # the least share of the trivial error that a model must remove to be called useful without doubt
 ACCURACY_SLACK = 0.01  # labels may miss the majority by this much where probabilities are better than trivial
 LATE = 0.75  # of the rounds, after which the error to a known truth is compared with the last one
 STILL_FALLS, AT_REST = 0.9, 0.98  # the last error relative to that one
@@ -61,7 +60,7 @@ def weigh(verdict: Verdict | None, evidence: Evidence | None, private: bool) -> 
         return verdict
     if evidence is None:
         return replace(verdict, further=(*verdict.further, ALONE))
-    figures = {**verdict.figures, "skill": evidence.skill}
+    figures = {**verdict.figures, "skill": evidence.skill, "bad_clusters": float(len(evidence.bad_clusters))}
     findings = verdict.findings or (verdict,)
     if evidence.skill < 0.0:
         return _not_useful(findings, evidence, figures, private)
@@ -77,7 +76,9 @@ def weigh(verdict: Verdict | None, evidence: Evidence | None, private: bool) -> 
         findings = tuple(_useful(evidence) if one.kind == "not yet" else one for one in findings)
     kept = joined(findings)
     sentence = verdict.sentence if kept.kind == verdict.kind and kept.sentence in verdict.sentence else kept.sentence
-    return replace(kept, sentence=sentence, figures=figures, further=(*kept.further, *_doubts(evidence)))
+    return replace(
+        kept, sentence=sentence, figures=figures, further=(*kept.further, *_doubts(evidence)), measured=evidence.named
+    )
 
 
 def _of_figures(figures: Mapping[str, Figure]) -> tuple[float, str] | None:
@@ -130,7 +131,8 @@ def _not_useful(
     others = tuple(one for one in findings if one.kind not in GOOD)
     sentence = f"The models are not useful: they are worse than a trivial prediction, with {evidence.named}."
     advice = others[0].advice if others else LOUDER if private else CHECK
-    return Verdict("not useful", sentence, advice, figures, tuple(one.sentence for one in others), tuple(findings))
+    further = tuple(one.sentence for one in others)
+    return Verdict("not useful", sentence, advice, figures, further, evidence.named, tuple(findings))
 
 
 def _useful(evidence: Evidence) -> Verdict:

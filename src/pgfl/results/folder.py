@@ -251,6 +251,7 @@ def _load(folder: Path) -> Result:
         **rows,
         classes=int(first["classes"]) if "classes" in first else None,
         rho=summary.get("rho"),
+        step_size=summary.get("step_size"),
         engine=summary.get("engine"),
         clean_history=read_if_present(clean / HISTORY),
         privacy=[read_columns(table) for table in tables if table.exists()],

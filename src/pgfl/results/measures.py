@@ -121,6 +121,11 @@ class ClientFigures:
         )
 
 
+def of_enough_rows(name: str, values: Floats, rows: AnyInts) -> Floats:
+    """Return every client's own figure, without an R² on a handful of rows, which can be any negative number."""
+    return np.where(rows >= LEAST_ROWS, values, np.nan) if name == "r2" else values
+
+
 def few_rows(clients: Mapping[str, AnyArray] | None) -> list[str]:
     """Return a note that a client has too few held-out rows for a figure of its own to mean much."""
     rows = (clients or {}).get("rows")

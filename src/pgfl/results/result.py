@@ -146,6 +146,7 @@ class Result:
     tasks: Sequence[Task] = ()
     classes: int | None = None
     rho: float | None = None  # that was used, whether it was stated or chosen
+    step_size: float | None = None  # likewise, of FedAvg
     engine: str | None = None  # likewise; None where the result does not say
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
@@ -404,6 +405,7 @@ class Result:
             "dimension": self.dimension,
             "classes": self.classes,
             "rho": self.rho,
+            "step_size": self.step_size,
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),

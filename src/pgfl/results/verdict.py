@@ -178,6 +178,9 @@ WORST_FIRST: tuple[Kind, ...] = get_args(Kind)
 GOOD: tuple[Kind, ...] = ("useful", "converged")
 BAD: tuple[Kind, ...] = ("diverging", "not useful", "noise drowns the signal")
 
+Tone = Literal["good", "mixed", "bad"]
+
+SKILL = 0.02  # the least share of the trivial error that a model must remove to be called useful without doubt
 AT_REST = 1e-4  # relative distance that going on for 1.2 times all rounds at the last pace would cover
 SETTLED = 0.05  # relative distance to the limit below which a run has converged
 STOPS = 0.02  # the same for stopping early
@@ -195,7 +198,8 @@ UNSTEADY = 0.5  # late noise relative to the models' size
 class Verdict:
     """What became of a run: `sentence` says it, `advice` what to change; `further` holds other findings.
 
-    `figures` are the numbers behind it. Of several `findings`, the worst is the verdict.
+    `figures` are the numbers behind it. Of several `findings`, the worst is the verdict. `measured` is what held-out
+    rows or a known truth say about the models, in words, beside a trivial prediction; it is shown with every verdict.
     """
 
     kind: Kind
@@ -203,12 +207,28 @@ class Verdict:
     advice: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     further: tuple[str, ...] = ()
+    measured: str = ""
     findings: tuple[Verdict, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def text(self) -> str:
         """Everything that there is to say, as one paragraph."""
-        return " ".join(part for part in (self.sentence, self.advice, *self.further) if part)
+        return " ".join(part for part in (self.sentence, self.support, self.advice, *self.further) if part)
+
+    @property
+    def support(self) -> str:
+        """A sentence with the figure behind the verdict, where the verdict does not state it itself."""
+        if not self.measured or any(self.measured in part for part in (self.sentence, *self.further)):
+            return ""
+        return f"Measured: {self.measured}."
+
+    @property
+    def tone(self) -> Tone:
+        """Whether to show it as good, bad or neither; no model that may be no better than its baseline is good."""
+        if self.kind in BAD:
+            return "bad"
+        proved = self.kind in GOOD and self.figures.get("skill", -math.inf) >= SKILL
+        return "good" if proved and not self.figures.get("bad_clusters") else "mixed"
 
     def to_json(self) -> dict[str, Any]:
         """Ready for `summary.json`."""
@@ -219,13 +239,15 @@ class Verdict:
             "advice": self.advice,
             "figures": figures,
             "further": list(self.further),
+            "measured": self.measured,
         }
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Verdict:
         """As `to_json` wrote it."""
         figures = {name: math.inf if value is None else value for name, value in given["figures"].items()}
-        return cls(given["kind"], given["sentence"], given["advice"], figures, tuple(given["further"]))
+        measured = given.get("measured", "")
+        return cls(given["kind"], given["sentence"], given["advice"], figures, tuple(given["further"]), measured)
 
 
 def joined(findings: Sequence[Verdict]) -> Verdict:

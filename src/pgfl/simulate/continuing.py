@@ -51,7 +51,7 @@ class Continuation:
         self._moved: Moved | None = None
         if len(start.states) != len(start.models):
             raise nothing_to_go_on_with(start.folder)
-        self.round, self.rho = start.states[0].round, start.rho
+        self.round, self.rho, self.step_size = start.states[0].round, start.rho, start.step_size
 
     def options(self, options: TrainingOptions) -> TrainingOptions:
         """Return the options with the privacy of the earlier run, whose budget stays in force."""

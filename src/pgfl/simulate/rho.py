@@ -13,6 +13,9 @@ from the privacy request, the trust and the numbers of records. Real rows can al
 intercept, columns that are never negative), so the largest curvature that bounds allow is among the curvatures: no
 choice overshoots, whatever the records are. Records are never looked at. docs/choosing-rho.md has measurements.
 
+The step of FedAvg (`step_size = "auto"`) follows by the same rule: its local steps together are as long as the one
+gradient step, 1/ρ, of a PGFL client without a dual. Longer ones would let each client run to an optimum of its own.
+
 Here `count` = "records" becomes a number too: `full_records` is that of the client with most records, and a client with
 D_k of them weighs D_k/`full_records` in all curvatures.
 """
@@ -25,7 +28,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pgfl import equations as eq
-from pgfl.algorithms.algorithms import CLIENTS, Algorithm, counts_records, is_automatic
+from pgfl.algorithms.algorithms import (
+    CLIENTS,
+    PGFL,
+    Algorithm,
+    FedAvg,
+    counts_records,
+    is_automatic,
+    steps_automatically,
+)
 from pgfl.arrays import Floats, Ints
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
@@ -140,6 +151,27 @@ def with_rho(
     rounds = _rounds(options)
     errors = [_log_mean([landscape.log_error(rho, rounds, factors) for landscape in found]) for rho in candidates]
     return with_number(algorithm, float(f"{candidates[int(np.argmin(errors))]:.{DIGITS}g}"))
+
+
+def with_step(
+    algorithm: Algorithm,
+    objectives: Objectives,
+    federation: Federation,
+    options: TrainingOptions,
+    communicator: Communicator,
+    known: float | None = None,
+) -> Algorithm:
+    """Return FedAvg with a number for its step: `known` from the run that this one continues, or a chosen one.
+
+    It is the same on any number of processes, which call this together.
+    """
+    if not (isinstance(algorithm, FedAvg) and steps_automatically(algorithm)):
+        return algorithm
+    if known is not None:
+        return replace(algorithm, step_size=known)
+    one_step = PGFL(rho="auto", client="gradient", mixing=algorithm.mixing, full_records=algorithm.full_records)
+    chosen = with_rho(one_step, objectives, federation, options, communicator)
+    return replace(algorithm, step_size=float(f"{1.0 / (chosen.rho * algorithm.local_steps):.{DIGITS}g}"))
 
 
 def with_number(algorithm: Algorithm, rho: float) -> Algorithm:

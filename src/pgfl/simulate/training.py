@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pgfl import __version__
-from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho
+from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho, stated_step
 from pgfl.algorithms.schedules import Delays, Library, Participants, Stop
 from pgfl.arrays import AnyArray, DTypeLike, Ints
 from pgfl.errors import ConfigError, PrivacyError, UsageError
@@ -30,7 +30,7 @@ from pgfl.privacy.carried import Statement
 from pgfl.privacy.discovery import rest_of
 from pgfl.privacy.request import Privacy
 from pgfl.results.evidence import Evidence, weigh
-from pgfl.results.measures import ClientFigures, Measured, over_runs
+from pgfl.results.measures import ClientFigures, Measured, of_enough_rows, over_runs
 from pgfl.results.model import Model
 from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
@@ -53,7 +53,7 @@ from pgfl.simulate.private_inference import NoisePath, private_fits
 from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes, with_weights
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
-from pgfl.simulate.rho import with_count, with_rho
+from pgfl.simulate.rho import with_count, with_rho, with_step
 from pgfl.simulate.simulator import Simulator
 from pgfl.suggestions import friendly_signature, kind_of
 
@@ -340,6 +340,8 @@ def train_runs(
         first = found.federation
     known = None if earlier is None else earlier.rho
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    step = None if earlier is None else earlier.step_size
+    algorithm = communicator.collective(lambda: with_step(algorithm, objectives, first, options, communicator, step))
     algorithm = communicator.collective(lambda: with_curvature(algorithm, objectives, first, options, communicator))
     notices: list[str] = []
     options = choose_engine(options, algorithm, objectives, first, communicator, notices)
@@ -492,6 +494,7 @@ class _ResultBuilder:
     warnings: list[str]
     client_ids: Sequence[str] = ()
     rho: float | None = None
+    step_size: float | None = None
     models: list[RunModels] = field(default_factory=list)
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
@@ -514,7 +517,7 @@ class _ResultBuilder:
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
-        self.rho = stated_rho(simulator.algorithm)
+        self.rho, self.step_size = stated_rho(simulator.algorithm), stated_step(simulator.algorithm)
         self.noise = simulator.noise
         self.terms = simulator.plan.card(simulator.noise or "") if simulator.plan else None
         self.spent_at += simulator.spent_at
@@ -551,7 +554,7 @@ class _ResultBuilder:
                 "client": np.array(self.client_ids, dtype=np.str_),
                 "cluster": np.array(cluster_ids, dtype=np.str_)[cluster],
                 "rows": np.asarray(rows, dtype=np.int64),
-                **{one.name: one.on_own for one in found},
+                **{one.name: of_enough_rows(one.name, one.on_own, rows) for one in found},
             }
 
     def result(self, seconds: float) -> Result:
@@ -571,6 +574,7 @@ class _ResultBuilder:
             engine=self.options.performance.engine,
             classes=classes_of(self.objectives),
             rho=self.rho,
+            step_size=self.step_size,
             models=self.models,
             history=history,
             clean_history=clean if self.noise == "seeded" else None,

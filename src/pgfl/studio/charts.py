@@ -33,19 +33,19 @@ class Theme:
     ghost: str
     surface: str
     main: str
-    green: str
+    other: str
     clusters: tuple[str, ...]
 
 
-LIGHT = Theme("#1d2330", "#5b6474", "#e6e9ef", "#b4bac6", "#ffffff", BLUE, GREEN, CLUSTER_COLOURS)
+LIGHT = Theme("#1d2330", "#5b6474", "#e6e9ef", "#b4bac6", "#ffffff", "#1d2330", "#5b6474", CLUSTER_COLOURS)
 DARK = Theme(
     "#eef1f6",
     "#a9b2c1",
     "#2b3340",
     "#5d6778",
     "#171c24",
-    SKY,
-    LIGHT_GREEN,
+    "#eef1f6",
+    "#a9b2c1",
     (SKY, ORANGE, LIGHT_GREEN, PURPLE, "#e8d44d", "#7aa6ff", "#b79be0", "#d2a08f"),
 )
 
@@ -256,10 +256,10 @@ def curves(
     drawn: list[Line] = []
     if before is not None:
         drawn.append(line_of("before", before, colours.ghost, width=1.6))
-    looks = {"FedAvg": (ORANGE, "solid"), "servers isolated": (colours.green, "dashed")}
-    for label, other in (comparisons or {}).items():
-        colour, kind = looks[label]
-        drawn.append(line_of(label, other, colour, width=2.0, kind=kind))
+    for label, other in (comparisons or {}).items():  # by their lines: colours belong to clusters
+        kind = "dashed" if label == "FedAvg" else "dotted"
+        step = "" if other.step_size is None else f", step {other.step_size:.3g}"
+        drawn.append(line_of(label + step, other, colours.other, width=2.0, kind=kind))
     if preview is not None:
         drawn.append(line_of("preview", preview, colours.main, width=2.0, kind="dotted"))
     if now is not None:

@@ -13,6 +13,7 @@ from pgfl.config import Config
 from pgfl.studio.controls import Choice, Slider
 from pgfl.studio.shell import set_ends
 
+EXPLAINED = ("tau", "rho", "epsilon", "digits-epsilon")  # symbols, whose meaning stands below them
 Moved = Callable[[Slider, float, bool], Any]
 Chosen = Callable[[Choice, str], Any]
 
@@ -32,6 +33,8 @@ class SliderField:
             self.bar.props(f'data-control="{slider.name}" dense')
             self.bar.on_value_change(self._dragged)
             self.bar.on("change", self._released)
+            if slider.name in EXPLAINED:
+                ui.label(f"{slider.help}.").classes("help")
             self.error = ui.label().classes("wrong").props('role="alert"')
         self._value = 0.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from pgfl.algorithms.algorithms import ALGORITHMS
@@ -120,7 +120,8 @@ def _sets(key: str, *, whole: bool = False) -> Callable[[PlayState, Config, floa
 
 SLIDERS = (
     Slider(
-        "tau", "τ", "how much a cluster learns from the others", ("algorithm.tau", "algorithm.tau.start"),
+        "tau", "τ", "how much of a cluster’s model is borrowed from the other clusters; 0 = none",
+        ("algorithm.tau", "algorithm.tau.start"),
         0.0, 0.95, 0.01,
         lambda c: _tau(c)[0] if _learns_by_number(c) else None, lambda s, c, v: _with_tau(s, v, _tau(c)[1]),
     ),
@@ -129,7 +130,8 @@ SLIDERS = (
         lambda c: _tau(c)[1] if _learns_by_number(c) else None, lambda s, c, v: _with_tau(s, _tau(c)[0], v),
     ),
     Slider(
-        "rho", "ρ", "penalty on leaving the server's model", ("algorithm.rho",), -1.0, 2.0, 0.02, _rho,
+        "rho", "ρ", "how strongly clients are held to their server’s model; large = small, steady steps",
+        ("algorithm.rho",), -1.0, 2.0, 0.02, _rho,
         _sets("algorithm.rho"), log=True,
     ),
     Slider(
@@ -158,6 +160,7 @@ EPSILON = Slider(
     lambda c: c.privacy.epsilon if c.privacy.enabled else None, lambda s, c, v: s.with_privacy(float(v)),
     log=True,
 )  # fmt: skip
+DIGITS_EPSILON = replace(EPSILON, name="digits-epsilon", help="less noise to the right: from noise to strokes")
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,19 @@ def owner_of(sentence: str) -> str | None:
     named = {f"`{key}`": control.name for control in controls for key in control.keys}
     found = [(sentence.find(key), name) for key, name in named.items() if key in sentence]
     return min(found)[1] if found else None
+
+
+def implied(before: Config, after: Config, control: str) -> str:
+    """Return what else a change of a control has changed, in a sentence; nothing if it changed itself alone."""
+    shown = {one.name: (one.label, one.shown) for one in SLIDERS} | {one.name: (one.label, str) for one in CHOICES}
+    found = []
+    for one in (*SLIDERS, *CHOICES):
+        old, new = one.read(before), one.read(after)
+        if one.name != control and old is not None and new is not None and old != new:
+            label, text = shown[one.name]
+            words = [_WORDS.get(text(value), text(value)) for value in (old, new)]
+            found.append(f"{label} from {words[0]} to {words[1]}")
+    return f"This also changes {', '.join(found)}." if found else ""
 
 
 def choose(state: PlayState, choice: Choice, value: str) -> PlayState:

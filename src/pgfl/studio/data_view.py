@@ -12,6 +12,7 @@ from pgfl.errors import PgflError
 from pgfl.federation.survey import TableFacts
 from pgfl.studio.python_text import python_text
 from pgfl.studio.run_card import PlanCard, RunCard
+from pgfl.studio.sample_table import TARGET, write_sample
 from pgfl.studio.shell import Look, button, card, note, replace_address, show_text
 from pgfl.studio.table_form import ColumnsCard, TableForm, checked
 
@@ -47,6 +48,9 @@ class DataView:
                 self.path = ui.input(label="or the path of a file", value=self.form.table).props("dense outlined")
                 self.path.style("width: 420px").on("keydown.enter", self._path_typed)
                 button("Read", "table_view", self._path_typed)
+                button("Try a sample table", "science", self._sample).tooltip(
+                    "Made-up blood pressures of children and adults"
+                )
             self.table_wrong = ui.label().classes("wrong").props('role="alert"')
 
     def _config_card(self) -> None:
@@ -58,6 +62,10 @@ class DataView:
                 'outlined autogrow input-class="typed-code" aria-label="Config" spellcheck=false'
             )
             self.text.style("width: 100%")
+            self.moved = note(
+                "This config names a copy of the table that is deleted when the studio ends. For a config that works "
+                "tomorrow, give the path of your own file above."
+            )
             self.config_wrong = ui.label().classes("wrong").props('role="alert"')
             with ui.element("div").classes("tools"):
                 ui.button("Run", icon="play_arrow", on_click=self._run).props("no-caps unelevated")
@@ -73,6 +81,12 @@ class DataView:
         self.upload.reset()
         self.path.value = str(path)
         await self._take(str(path))
+
+    async def _sample(self) -> None:
+        path = str(write_sample(self.workspace))
+        self.path.value = path
+        self.form = TableForm(path, target=TARGET, epsilon=self.form.epsilon, trust=self.form.trust)
+        await self.describe()
 
     async def _path_typed(self) -> None:
         if self.path.value:
@@ -109,7 +123,10 @@ class DataView:
         """Write the config anew from the form."""
         assert self.facts is not None
         wrong = self.columns.wrong
-        wrong.text = ""
+        wrong.text = self.text.value = ""
+        self.run.clear()
+        self.plan.clear()
+        self.moved.set_visibility(Path(self.form.table).parent == self.workspace)
         replace_address(self.form.address())
         self.plan_button.set_visibility(bool(self.form.epsilon))
         if self.facts.target is None:
@@ -118,7 +135,7 @@ class DataView:
         try:
             draft = self.form.draft(self.facts)
         except PgflError as error:
-            wrong.text = str(error)
+            wrong.text = str(error).replace("name the column to predict with --target", "choose the column to predict")
             return
         self.text.value = draft.text
         if draft.unstated:

@@ -41,6 +41,7 @@ class ClaimShown:
 
     claim: str
     verdict: str
+    here: bool
     where: str | None
     measured: str
     value: float | None

@@ -10,10 +10,13 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from pgfl.config import Config
+from pgfl.lab.paper.judging import standing
 from pgfl.studio import charts, network_charts
 from pgfl.studio import workers as epsilon_sweep
 from pgfl.studio.charts import Task
 from pgfl.studio.charts import plane as drawn_plane
+from pgfl.studio.control_panel import Moved, SliderField
+from pgfl.studio.controls import DIGITS_EPSILON
 from pgfl.studio.figure_presets import ClaimShown, Figure
 from pgfl.studio.shell import Look, button, card, chart, note, redraw, redraw_curves, save_button, set_ends, table_html
 from pgfl.studio.workers import Network, Plane, Played, ServerDetail
@@ -30,6 +33,7 @@ class Curves:
     before: Played | None = None
     preview: Played | None = None
     comparisons: dict[str, Played] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # what cannot be compared, and why
 
     def take(self, played: Played) -> None:
         """A new exact curve; the one until now becomes the ghost, where it measures the same and differs."""
@@ -41,7 +45,7 @@ class Curves:
 
     def forget(self) -> None:
         """Another preset: nothing until now can be compared with it."""
-        self.before, self.comparisons = None, {}
+        self.before, self.comparisons, self.missing = None, {}, {}
 
 
 class CurveCard:
@@ -55,7 +59,8 @@ class CurveCard:
                 options = charts.curves(None, look.colours, rounds=rounds)
                 self.chart = chart(options, "Error of the models against the round").props('data-chart="curve"')
             save_button(head, self.chart, "learning-curve", look)
-            self.verdict = note("")
+            self.missing = note("").props('id="not-compared"')
+            self.verdict = ui.label().classes("verdict").props('id="play-verdict"')
 
     def busy(self, waits: bool) -> None:
         """Pale while the exact curve is on its way. The chart's own classes would send all its data again."""
@@ -71,11 +76,15 @@ class CurveCard:
             preview=shown.preview, name=name,
         )  # fmt: skip
         (redraw if whole else redraw_curves)(self.chart, options)
+        self.missing.text = " ".join(f"{key} is not shown: {why}" for key, why in shown.missing.items())
 
     def write(self, *, guaranteed: bool) -> None:
         """The figures above the picture, and the verdict below it."""
         self.figures.content = self._figures(guaranteed=guaranteed)
-        self.verdict.text = (self.curves.now.verdict or "") if self.curves.now else ""
+        now = self.curves.now
+        self.verdict.text = (now.verdict or "") if now else ""
+        self.verdict.classes(remove="good bad mixed", add=now.tone if now else "")
+        self.verdict.set_visibility(bool(self.verdict.text))
 
     def _figures(self, *, guaranteed: bool) -> str:
         now, before = self.curves.now, self.curves.before
@@ -93,6 +102,10 @@ class CurveCard:
         return "".join(f"<span>{part}</span>" for part in parts)
 
 
+EXPLAINED = (
+    "A server averages the models of its own clients and exchanges them with the servers it is linked to; no server "
+    "sees all. A cluster, one colour and shape, is a group of clients that share a model, at whichever servers."
+)
 HINT = '<div class="note">Click a server, or choose it below: its models, neighbours and clients.</div>'
 
 
@@ -107,6 +120,7 @@ class NetworkCard:
             self.chart = chart({"series": []}, "Servers, their links and their clients").props('data-chart="network"')
             self.chart.on("componentClick", self._clicked, ["name"])  # `on_point_click` needs a value, which nodes lack
             save_button(head, self.chart, "network", look)
+            note(EXPLAINED)
             self.detail = ui.html("", sanitize=False).props('id="server-detail" aria-live="polite"')
             self.servers = ui.select([], label="show a server", clearable=True).props("dense outlined options-dense")
             self.servers.on_value_change(lambda event: self._choose(event.value))
@@ -209,6 +223,12 @@ class PlaneCard:
         else:
             self.bar.value = int(self.bar.value) + 1
 
+    def replay(self) -> None:
+        """Show the rounds from the first one on."""
+        if self.plane is not None:
+            self.bar.value = 0
+            self._set(True)
+
     def _set(self, playing: bool) -> None:
         self.timer.active = playing
         self.start.props(f"icon={'pause' if playing else 'play_arrow'}")
@@ -270,32 +290,36 @@ class ClaimsCard:
 class DigitsCard:
     """Learned weights as pictures, and test images with the model's answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, moved: Moved) -> None:
         with ui.element("div").classes("wide") as self.box, card("Digits"):
             note(
                 "The learned weights of each cluster (red votes for the second group of digits, blue for the first), "
                 "and test images with the model's answer."
             )
+            self.epsilon = SliderField(DIGITS_EPSILON, moved)
             self.digits = ui.html("", sanitize=False)
 
-    def show(self, tasks: Sequence[Task]) -> None:
-        """The pictures of every cluster."""
-        self.digits.content = f'<div class="digits">{"".join(_task_html(task) for task in tasks)}</div>'
+    def show(self, tasks: Sequence[Task], now: Played) -> None:
+        """The pictures of every cluster, and how many test images its model gets right."""
+        drawn = (_task_html(task, now.by_cluster.get(task.cluster)) for task in tasks)
+        self.digits.content = f'<div class="digits">{"".join(drawn)}</div>'
 
 
 def _claim_html(claim: ClaimShown) -> str:
-    kind = {"holds": "holds", "does not hold": "fails"}.get(claim.verdict, "partly")
+    found = standing(claim.verdict, claim.here)
+    kind = {"holds": "holds", "holds at the drawn setting": "partly", "does not hold": "fails"}.get(found, "elsewhere")
     value = "" if claim.value is None else f": {claim.value:.3g} {claim.unit}".rstrip()
     bounds = "" if claim.low is None or claim.high is None else f" [{claim.low:.3g}, {claim.high:.3g}]"
     where = f" Where: {claim.where}." if claim.where else ""
     return (
-        f'<div class="claim"><span class="tag {kind}">{html.escape(claim.verdict)}</span>'
+        f'<div class="claim"><span class="tag {kind}">{html.escape(found)}</span>'
         f"<span>{html.escape(claim.claim)}</span>"
         f'<span class="note">{html.escape(claim.measured + value + bounds)}.{html.escape(where)}</span></div>'
     )
 
 
-def _task_html(task: Task) -> str:
+def _task_html(task: Task, accuracy: Sequence[float] | None) -> str:
+    right = "" if not accuracy else f' <span class="note">{100 * accuracy[-1]:.1f} % of all test images right</span>'
     images = "".join(
         f'<figure class="{"" if one.right else "miss"}"><img src="{one.picture}" width="64" height="64" '
         f'alt="a test image labelled {html.escape(one.label)}"/>says {html.escape(one.predicted)}<br/>'
@@ -303,7 +327,7 @@ def _task_html(task: Task) -> str:
         for one in task.samples
     )
     return (
-        f'<div class="digit-task"><b>{html.escape(task.cluster)}</b><div class="pictures"><figure>'
+        f'<div class="digit-task"><div><b>{html.escape(task.cluster)}</b>{right}</div><div class="pictures"><figure>'
         f'<img src="{task.weights}" width="96" height="96" alt="learned weights"/>weights</figure>'
         f"{images}</div></div>"
     )

@@ -19,7 +19,32 @@ from pgfl.errors import ConfigError
 from pgfl.studio.figure_presets import Figure, figures
 from pgfl.suggestions import nearest
 
-FIRST = "fig1"
+FIRST = STORY = "story"
+STORY_SETTINGS: Mapping[str, Any] = {
+    "rounds": 80,
+    "data": {
+        "kind": "synthetic-regression",
+        "clients_per_server": 12,
+        "dimension": 20,
+        "samples": [30, 60],
+        "gamma": 0.3,
+        "observation_noise": 4.0,
+        "x_norm": 4.472136,
+    },
+    "graph": {"kind": "none", "mixing": "clients"},
+    "objective": {"kind": "huber", "lam": 0.001, "kappa": 2.0},
+    "algorithm": {"client": "gradient", "rho": 6.0, "tau": 0.0},
+    "privacy": {
+        "enabled": False,
+        "epsilon": 8.0,
+        "trust": "masked",
+        "zeta": 0.985,
+        "max_releases": 80,
+        "index": "release",
+        "x_norm": 4.472136,
+        "y_bound": 40.0,
+    },
+}
 TOO_LARGE = ("million-clients",)
 PREVIEW_ROUNDS, PREVIEW_SHARE = 20, 5
 METRICS = {"synthetic-regression": "nmsd", "mnist": "accuracy"}
@@ -108,7 +133,7 @@ class PlayState:
 def choices() -> dict[str, str]:
     """Return every preset that can be played, with its title."""
     own = {name: name for name in presets() if _is_playable(name)}
-    return {name: figure.title for name, figure in figures().items()} | own
+    return {STORY: "The first minute"} | {name: figure.title for name, figure in figures().items()} | own
 
 
 def _is_playable(name: str) -> bool:
@@ -124,7 +149,7 @@ def figure_of(preset: str) -> Figure | None:
 def base_settings(preset: str) -> Mapping[str, Any]:
     """Return what a preset states, with one run and only the metric that is drawn."""
     figure = figures().get(preset)
-    settings = figure.settings() if figure else read_settings(preset)[0]
+    settings = dict(STORY_SETTINGS) if preset == STORY else figure.settings() if figure else read_settings(preset)[0]
     kind = settings.get("data", {}).get("kind", "synthetic-regression")
     return {**settings, "runs": 1, "metrics": [METRICS[kind]]}
 
@@ -141,13 +166,30 @@ def comparison_configs(config: Config) -> dict[str, Config]:
     found: dict[str, Config] = {}
     if config.algorithm.kind != TRAINED_BY_GRADIENT:
         own = config.algorithm
-        steps = {"participants": own.participants, "step_size": own.step_size, "local_steps": own.local_steps}
-        fedavg = AlgorithmSettings.model_validate({"kind": TRAINED_BY_GRADIENT, **steps})  # the same for every τ and ρ
+        same = {key: getattr(own, key) for key in ("participants", "local_steps", "full_records", "count")}
+        fedavg = AlgorithmSettings.model_validate(
+            {"kind": TRAINED_BY_GRADIENT, **same, "step_size": fedavg_step(config)}
+        )
         found["FedAvg"] = config.model_copy(update={"algorithm": fedavg})
     if config.graph.kind != "none":
         alone = config.graph.model_copy(update={"kind": "none"})
         found["servers isolated"] = config.model_copy(update={"graph": alone})
     return found
+
+
+def fedavg_step(config: Config) -> float | str:
+    """Return a step that does FedAvg justice: chosen from the data as ρ is or, with privacy, as long as PGFL's.
+
+    Its local steps together then have the sensitivity of PGFL's step of 1/ρ, and so the same noise. Where the noise
+    guarantees nothing, the step is that of the paper's figure.
+    """
+    own, privacy = config.algorithm, config.privacy
+    if privacy.enabled and privacy.guarantee == "none":
+        return own.step_size
+    if privacy.enabled and not isinstance(own.rho, str):
+        longest = 0.99 / ((privacy.x_norm or 1.0) ** 2 + config.objective.lam)  # beyond, steps may spread apart
+        return float(f"{min(1.0 / (own.rho * own.local_steps), longest):.3g}")
+    return "auto"
 
 
 def toml_value(value: object) -> str:

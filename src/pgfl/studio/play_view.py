@@ -14,11 +14,23 @@ from pgfl.errors import PgflError
 from pgfl.studio import workers as epsilon_sweep
 from pgfl.studio.charts import tasks
 from pgfl.studio.control_panel import ChoiceField, SliderField
-from pgfl.studio.controls import CHOICES, EPSILON, SLIDERS, TRUST_CHOICE, Choice, Slider, choose, owner_of
+from pgfl.studio.controls import (
+    CHOICES,
+    DIGITS_EPSILON,
+    EPSILON,
+    SLIDERS,
+    TRUST_CHOICE,
+    Choice,
+    Slider,
+    choose,
+    implied,
+    owner_of,
+)
 from pgfl.studio.play_cards import ClaimsCard, CurveCard, DigitsCard, NetworkCard, PlaneCard, PrivacyCards
 from pgfl.studio.play_state import PlayState, choices, comparison_configs, figure_of, preview_of
 from pgfl.studio.python_text import python_text
-from pgfl.studio.shell import Look, button, replace_address, show_text
+from pgfl.studio.shell import Look, button, note, replace_address, show_text
+from pgfl.studio.story import StoryCard
 from pgfl.studio.workers import NewestOnly, Played, Workers
 
 USUAL_EPSILON = 8.0
@@ -33,17 +45,20 @@ class PlayView:
         self.workers, self.look, self.state, self.client = workers, look, state, client
         self.page, self.previews = workers.page(), NewestOnly()
         self.sweep: dict[float, float] = {}
+        self.replay = False
         self._known: OrderedDict[str, Played] = OrderedDict()
         self._controls()
         with ui.element("div").classes("studio-pictures"):
+            self.story = StoryCard(self._tell)
             with ui.element("div").classes("rows"):
                 self.curve = CurveCard(look, state.config().rounds)
                 self.plane = PlaneCard(look)
             with ui.element("div").classes("rows"):
                 self.network = NetworkCard(look)
                 self.privacy = PrivacyCards(look)
-            self.digits = DigitsCard()
+            self.digits = DigitsCard(self._moved)
             self.claims = ClaimsCard()
+        self.fields[DIGITS_EPSILON.name] = self.digits.epsilon
         self.curves = self.curve.curves
         self._show_controls()
         self._draw_all()
@@ -70,6 +85,7 @@ class PlayView:
             self.fields[EPSILON.name] = SliderField(EPSILON, self._moved)
             for choice in (TRUST_CHOICE, *CHOICES[1:]):
                 self.fields[choice.name] = ChoiceField(choice, self._chosen)
+            self.implied = note("").props('id="implied" aria-live="polite"')
             self.problem = ui.label().classes("wrong").props('role="alert"')
             with ui.element("div").classes("tools"):
                 button("New draw", "casino", self._new_draw).tooltip("Other data, network and noise: the next seed")
@@ -83,11 +99,15 @@ class PlayView:
         state = slider.write(self.state, self._config_or_last(), value)
         if self._accept(state, from_control=slider.name):
             if final:
-                self.fields[slider.name].show(self.state.config())
+                both = (EPSILON.name, DIGITS_EPSILON.name)
+                for name in both if slider.name in both else (slider.name,):
+                    self.fields[name].show(self.state.config())
             return background_tasks.create(self.refresh(final=final))
 
     def _chosen(self, choice: Choice, value: str) -> None:
+        before = self._config_or_last()
         if self._accept(choose(self.state, choice, value), from_control=choice.name):
+            self.implied.text = implied(before, self.state.config(), choice.name)
             self._show_controls()
             background_tasks.create(self.refresh(final=True))
 
@@ -100,6 +120,12 @@ class PlayView:
         if bool(self.private.value) != config.privacy.enabled:
             wanted = bool(self.private.value)
             self._go(self.state.with_privacy(USUAL_EPSILON) if wanted else self.state.without_privacy())
+            self.implied.text = implied(config, self.state.config(), "privacy")
+
+    def _tell(self, state: PlayState) -> None:
+        """Play a step of the story, and show how its models move."""
+        self.replay = True
+        self._go(state)
 
     def _new_draw(self) -> None:
         self._go(self.state.changed("seed", self._config_or_last().seed + 1))
@@ -126,8 +152,16 @@ class PlayView:
             else:
                 self.problem.text = str(error)
             return False
-        self.state = state
+        self.state, self.implied.text = state, ""
+        self._compare_with_known()
         return True
+
+    def _compare_with_known(self) -> None:
+        """Keep of the comparisons those that belong to these very settings; the others would mislead."""
+        wanted = comparison_configs(self.state.config())
+        known = {name: self._known.get(_key(other, details=False)) for name, other in wanted.items()}
+        self.curves.comparisons = {name: played for name, played in known.items() if played is not None}
+        self.curves.missing = {}
 
     def _config_or_last(self) -> Config:
         return self.state.config()
@@ -139,6 +173,7 @@ class PlayView:
             field.show(config)
         self.private.value = config.privacy.enabled
         self.claims.show(figure_of(self.state.preset))
+        self.story.show(self.state, None)
 
     # training and drawing ---------------------------------------------------------------------------------------------
 
@@ -189,10 +224,16 @@ class PlayView:
     async def _compare(self, number: int, config: Config) -> None:
         """Compute the comparison curves, then the error at other ε, and show each when it is ready."""
         wanted, now = comparison_configs(config), self.curves.now
-        self.curves.comparisons = {name: played for name, played in self.curves.comparisons.items() if name in wanted}
 
         async def one(name: str, other: Config) -> None:
-            played = await self._play(number, other, details=False)
+            try:
+                played = await self._train(number, other, details=False)
+            except PgflError as error:
+                if number == self.workers.current(self.page):
+                    self.curves.missing[name] = str(error)
+                    with self.client:
+                        self._draw_curve()
+                return
             if played is not None and number == self.workers.current(self.page):
                 self.curves.comparisons[name] = played
                 with self.client:
@@ -208,25 +249,29 @@ class PlayView:
         if now is not None and now.models:
             shown = await run.io_bound(tasks, config, now.models) or []
             with self.client:
-                self.digits.show(shown)
+                self.digits.show(shown, now)
         await asyncio.gather(*(one(name, other) for name, other in wanted.items()))
         if number == self.workers.current(self.page):
             await asyncio.gather(*(at(other) for other in epsilon_sweep.levels(config)))
 
     async def _play(self, number: int, config: Config, *, details: bool) -> Played | None:
-        """Return a training, remembered by everything that it depends on; what goes wrong is shown."""
-        key = f"{details}\n{to_toml(config)}"
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key]
+        """Return a training; what goes wrong is shown."""
         try:
-            played = await self.workers.play(self.page, number, config, details=details)
+            return await self._train(number, config, details=details)
         except PgflError as error:
             if details and number == self.workers.current(self.page):
                 with self.client:
                     self.problem.text = str(error)
                     self.curve.busy(False)
             return None
+
+    async def _train(self, number: int, config: Config, *, details: bool) -> Played | None:
+        """Return a training, remembered by everything that it depends on; None if it is not wanted any more."""
+        key = _key(config, details=details)
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        played = await self.workers.play(self.page, number, config, details=details)
         if played is not None:
             self._known[key] = played
             if len(self._known) > REMEMBERED:
@@ -251,6 +296,10 @@ class PlayView:
             self.network.show(now.network)
         if now is not None and now.network is not None:
             self.plane.show(now.plane, now.network.clusters)
+        self.story.show(self.state, now)
+        if self.replay:
+            self.replay = False
+            self.plane.replay()
 
     @property
     def _name(self) -> str:
@@ -264,3 +313,8 @@ class PlayView:
 
     def _copy_python(self) -> None:
         show_text("Python", python_text(self.state.config()))
+
+
+def _key(config: Config, *, details: bool) -> str:
+    """Return everything that a training depends on."""
+    return f"{details}\n{to_toml(config)}"

@@ -20,7 +20,7 @@ from pgfl.config import Config
 from pgfl.results.folder import fresh_folder
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.result import Result
-from pgfl.results.verdict import BAD
+from pgfl.results.verdict import Verdict
 from pgfl.studio import charts
 from pgfl.studio.runs_view import PREFERRED, entry, history_of
 from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, table_html
@@ -102,6 +102,13 @@ class PlanCard:
         self.box.set_visibility(False)
         look.on_change(self._draw)
 
+    def clear(self) -> None:
+        """Forget what was planned for other settings."""
+        if self.command is not None:
+            self.command.kill()
+        self.planned = self._found = None
+        self.box.set_visibility(False)
+
     def start(self, config: Path) -> None:
         """Plan a config, in a process of its own."""
         background_tasks.create(self._carry_out(config))
@@ -138,7 +145,7 @@ class PlanCard:
         clean, colours = [found["without_privacy"]] * len(points), self.look.colours
         drawn = [
             charts.Line("predicted", levels, errors, colours.main, 2.4),
-            charts.Line("without privacy", levels, clean, colours.green, 1.6, "dashed"),
+            charts.Line("without privacy", levels, clean, colours.other, 1.6, "dashed"),
         ]
         redraw(self.chart, charts.lines(drawn, colours, "ε", measure, log_x=True))
         rows = [[name, f"{gain:+.1f} {found['unit']}"] for name, gain in found["helps"].items()]
@@ -165,7 +172,7 @@ class RunCard:
             with card("Run") as head:
                 self.line = ui.label("").props('aria-live="polite"')
                 with ui.element("div").classes("tools"):
-                    self.bar = ui.linear_progress(0.0, show_value=False).style("width: 320px")
+                    self.bar = ui.linear_progress(0.0, show_value=False).style("width: 320px").props("instant-feedback")
                     self.stop = button("Stop", "stop", self._stop)
                     self.resume = button("Go on", "play_arrow", self._resume)
                 self.curve = chart({"series": []}, "Curve of the run", small=True).props('data-chart="own-run"')
@@ -199,6 +206,11 @@ class RunCard:
         self.predict_wrong = ui.label().classes("wrong").props('role="alert"')
         self.predictions = ui.html("", sanitize=False).classes("scroll")
         self.predicted: Path | None = None
+
+    def clear(self) -> None:
+        """Hide what was trained with other settings; its folder stays. A run that goes on is left alone."""
+        if self.command is None or not self.command.running:
+            self.box.set_visibility(False)
 
     async def start(self, config: Path, checked: Config, table: str) -> None:
         """Run a config in a new result folder."""
@@ -240,12 +252,10 @@ class RunCard:
             return
         self.bar.value = 1.0
         self.line.text = f"{summary['rounds']} rounds in {summary['seconds']:.1f} s: {self.folder}"
-        verdict = summary.get("verdict") or {}
-        self.verdict.text = " ".join(
-            [verdict.get("sentence", ""), verdict.get("advice", ""), *verdict.get("further", [])]
-        )
-        self.verdict.classes(add="bad" if verdict.get("kind") in BAD else "")
-        self.verdict.set_visibility(True)
+        verdict = Verdict.from_json(summary["verdict"]) if summary.get("verdict") else None
+        self.verdict.text = "" if verdict is None else verdict.text
+        self.verdict.classes(remove="bad good", add="" if verdict is None else verdict.tone)
+        self.verdict.set_visibility(verdict is not None)
         result = await run.io_bound(Result.load, self.folder)
         if result is not None:
             self._show(result)

@@ -6,7 +6,7 @@ import csv
 import json
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -125,9 +125,25 @@ def difference(runs: Sequence[RunEntry]) -> list[tuple[str, list[str]]]:
     found = []
     for key in dict.fromkeys(keys):
         values = [_text(one[key]) if key in one else "—" for one in flat]
-        if len(set(values)) > 1 and key not in NOT_COMPARED:
+        section = key.partition(".")[0]
+        lacking = [not any(name.startswith(f"{section}.") for name in one) for one in flat]
+        if "." in key and any(lacking):  # a part that a run does not have is one row, not one for each of its keys
+            if all(row != section for row, _ in found):
+                found.append(
+                    (
+                        section,
+                        ["—" if lacks else _in_short(one, section) for lacks, one in zip(lacking, flat, strict=True)],
+                    )
+                )
+        elif len(set(values)) > 1 and key not in NOT_COMPARED:
             found.append((key, values))
     return found
+
+
+def _in_short(flat: Mapping[str, Any], section: str) -> str:
+    """Return the keys of a section on one line, without those that are empty."""
+    own = {key.partition(".")[2]: value for key, value in flat.items() if key.startswith(f"{section}.")}
+    return ", ".join(f"{key} = {_text(value)}" for key, value in own.items() if value not in (None, [], "", False))
 
 
 def privacy_rows(runs: Sequence[RunEntry]) -> list[tuple[str, list[str]]]:
@@ -301,7 +317,10 @@ class RunsView:
         )  # fmt: skip
         names = [one.name for one in shown]
         if len(shown) > 1:
-            rows = [[key, *((value, "differs") for value in values)] for key, values in difference(shown)]
+            rows = [
+                [key, *((value, "differs" if value != values[0] else "") for value in values)]
+                for key, values in difference(shown)
+            ]
             same = "<div class='note'>The configs do not differ.</div>"
             self.configs.content = table_html(["key", *names], rows) if rows else same
         else:

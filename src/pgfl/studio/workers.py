@@ -148,7 +148,9 @@ class Played:
     seconds: float
     engine: str
     rho: float | None
+    step_size: float | None
     verdict: str | None
+    tone: str
     guarantee: str | None
     epsilon: float | None  # the worst client's
     spent: tuple[tuple[str, str, float, int], ...] = ()  # client, cluster, ε, releases
@@ -180,7 +182,9 @@ def play(config: Config, *, details: bool = True, wanted: Callable[[], bool] = l
         seconds=result.seconds,
         engine=str(result.engine),
         rho=result.rho,
-        verdict=result.verdict.sentence if result.verdict else None,
+        step_size=result.step_size,
+        verdict=result.verdict.text if result.verdict else None,
+        tone=result.verdict.tone if result.verdict else "mixed",
         guarantee=None if (card := result.privacy_card) is None else card.headline,
         epsilon=max((row[2] for row in spent), default=None),
         spent=spent,

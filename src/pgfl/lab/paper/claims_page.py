@@ -4,14 +4,66 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 from pgfl.lab.paper.conditions import REASONS
 from pgfl.lab.paper.items import Effort
-from pgfl.lab.paper.judging import Claim
+from pgfl.lab.paper.judging import Claim, Standing, Verdict, standing
 from pgfl.lab.paper.outcome import Outcome
 from pgfl.lab.paper.plots import words
+
+MARKS: dict[Standing, str] = dict(zip(get_args(Standing), ("🟢", "🔵", "🟠", "🔴"), strict=True))
+MEANINGS: dict[Standing, str] = {
+    "holds": "at the drawn setting, and all around it where there is a map",
+    "holds at the drawn setting": "but not everywhere on the map around it",
+    "not at the drawn setting": "but elsewhere on the map, or under a condition that the verdict names",
+    "does not hold": "its interval does not support it, or contradicts it",
+}
+OURS = "(ours)"
+"""What stands behind a claim that the paper does not make."""
+WEAK = 10.0
+"""An ε above which the factor e^ε that it allows is beyond any meaning."""
+
+
+def scoreboard(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the table of how many claims came out how, from the rows of `claims.json`."""
+    lines = ["| | claims of the paper | our own | |", "|---|---|---|---|"]
+    for kind, mark in MARKS.items():
+        same = [row for row in claims if standing(row["verdict"], row["here"]) == kind]
+        own = sum(OURS in row["claim"] for row in same)
+        lines.append(f"| {mark} **{kind}** | {len(same) - own} | {own} | {MEANINGS[kind]} |")
+    return lines
+
+
+def in_short(claims: Sequence[Mapping[str, Any]]) -> str:
+    """Return the same in half a sentence: how many hold, hold in part and do not.
+
+    >>> in_short([{"verdict": "holds"}, {"verdict": "holds"}, {"verdict": "holds where …"}])
+    '2 hold, 1 in part and 0 do not'
+    """
+    counts = [sum(row["verdict"] == verdict for row in claims) for verdict in get_args(Verdict)]
+    return f"{counts[0]} hold, {counts[2]} in part and {counts[1]} do not"
+
+
+def weak_privacy(text: str) -> str | None:
+    """Return a sentence about an ε in the legends of a figure that promises next to nothing; None without one.
+
+    >>> weak_privacy("PGFL, ε = 113")[:53]
+    '**ε = 113 is no meaningful privacy:** it allows the p'
+    >>> weak_privacy("PGFL, ε = 8") is None
+    True
+    """
+    largest = max((float(number) for number in re.findall(r"ε = (\d+(?:\.\d+)?)", text)), default=0.0)
+    if largest <= WEAK:
+        return None
+    factor = f"a factor of 10^{largest / math.log(10):.0f}"
+    return (
+        f"**ε = {largest:g} is no meaningful privacy:** it allows the probability of what is seen to change by "
+        f"{factor} with one record. The figure shows what the noise of this setting does to learning, not what "
+        "privacy costs."
+    )
 
 
 def write(command: str, outcomes: Sequence[Outcome], effort: Effort, folder: Path) -> Path:
@@ -33,6 +85,8 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
         "the 5 %. A claim that its interval does not support *does not hold*. *Holds where …* is read from a map, "
         "whose CSV is linked."
     )
+    yield ""
+    yield from scoreboard([claim.as_json() for outcome in outcomes for claim in outcome.claims])
     yield ""
     yield "## Verdicts"
     yield ""
@@ -56,7 +110,8 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
         yield ""
         yield f"[PDF]({place}/{outcome.name}.pdf) · [CSV]({place}/{outcome.name}.csv)"
         yield ""
-        for note in outcome.notes:
+        drawn = "\n".join(str(row) for panel in outcome.panels for row in panel.rows())
+        for note in (*outcome.notes, *((weak,) if (weak := weak_privacy(words(drawn))) else ())):
             yield note
             yield ""
         if outcome.maps:
@@ -80,7 +135,7 @@ def _counts(effort: Effort) -> str:
 
 def _row(outcome: Outcome, claim: Claim, place: str) -> str:
     map_link = f" ([map]({place}/{claim.map}))" if claim.map else ""
-    verdict = f"**{claim.sentence}**{map_link}"
+    verdict = f"{MARKS[standing(claim.verdict, claim.here)]} **{claim.sentence}**{map_link}"
     cells = (outcome.name, claim.claim, claim.measured, value_text(claim), verdict)
     return "| " + " | ".join(map(_cell, cells)) + " |"
 

@@ -85,6 +85,7 @@ def _quantile(runs: int, among: int) -> float:
 
 
 Verdict = Literal["holds", "does not hold", "holds where …"]
+Standing = Literal["holds", "holds at the drawn setting", "not at the drawn setting", "does not hold"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ class Claim:
     """One sentence of the paper with its number, interval and verdict.
 
     A claim that the interval neither supports nor contradicts does not hold, and is not `decided`. `where` completes
-    "holds where …"; `map` names the CSV in which the region can be seen.
+    "holds where …"; `map` names the CSV in which the region can be seen. `here` says whether the claim holds at the
+    setting of the figure, whatever the map shows around it.
     """
 
     key: str
@@ -105,6 +107,7 @@ class Claim:
     runs: int
     verdict: Verdict
     decided: bool = True
+    here: bool = True
     where: str | None = None
     map: str | None = None
 
@@ -119,15 +122,26 @@ class Claim:
     def sentence(self) -> str:
         """The verdict as a reader sees it."""
         if self.verdict == "holds where …":
-            return f"holds where {self.where}"
+            return f"holds where {self.where}" if self.here else f"not at the drawn setting; holds where {self.where}"
         return self.verdict if self.decided else f"{self.verdict} (not decided by {self.runs} runs)"
+
+
+def standing(verdict: str, here: bool) -> Standing:
+    """Return what a verdict comes to at the setting of the figure.
+
+    >>> standing("holds where …", here=False)
+    'not at the drawn setting'
+    """
+    if verdict == "holds where …":
+        return "holds at the drawn setting" if here else "not at the drawn setting"
+    return "holds" if verdict == "holds" else "does not hold"
 
 
 def claim(key: str, text: str, measured: str, found: Interval, unit: str, holds: bool, limit: float = 0.0) -> Claim:
     """A claim judged in the chosen setting alone, by its interval and a limit."""
     verdict: Verdict = "holds" if holds else "does not hold"
     decided = holds or not found.low <= limit <= found.high
-    return Claim(key, text, measured, found.value, found.low, found.high, unit, found.runs, verdict, decided)
+    return Claim(key, text, measured, found.value, found.low, found.high, unit, found.runs, verdict, decided, holds)
 
 
 def with_region(judged: Claim, region: str, *, everywhere: bool, anywhere: bool, map: str) -> Claim:

@@ -23,6 +23,11 @@ EVERYONE = "all clients"
 MOST_CURVES = MOST_COLOURS
 MOST_POINTS = 1_000
 BAND = (0.1, 0.9)
+ROSE = 0.02
+RISES = (
+    "That it rises at the end is no sign of divergence: the objective is that of each cluster alone, and models that "
+    "average over servers, borrow from other clusters or carry noise settle on another point than its minimum."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,7 @@ class Panel:
     unit: str
     x: Ints
     curves: tuple[Curve, ...]
+    note: str = ""
 
     @property
     def named(self) -> bool:
@@ -83,7 +89,7 @@ def _learning(result: Result) -> Iterator[Panel]:
 
 def _convergence(result: Result) -> Iterator[Panel]:
     residuals = [("primal_residual", "primal", CLUSTER_COLOURS[0]), ("dual_residual", "dual", CLUSTER_COLOURS[1])]
-    yield _panel(result, "Residuals", "dB", residuals)
+    yield _panel(result, "Movement of the models (ADMM residuals)", "dB", residuals)
     distances = [
         ("disagreement", "disagreement among servers", CLUSTER_COLOURS[2]),
         ("distance", "distance to the cluster optimum", CLUSTER_COLOURS[3]),
@@ -98,7 +104,15 @@ def _panel(result: Result, title: str, unit: str, names: list[tuple[str, str, st
         for metric, name, colour in names
         if metric in result.metrics
     )
-    return Panel(title, unit, result.rounds[kept], tuple(curve for curve in curves if np.isfinite(curve.y).any()))
+    found = tuple(curve for curve in curves if np.isfinite(curve.y).any())
+    rises = bool(found) and title == "Objective" and _rises(found[0].y)
+    return Panel(title, unit, result.rounds[kept], found, RISES if rises else "")
+
+
+def _rises(values: AnyFloats) -> bool:
+    """Return whether a curve ends well above its least value, of what it fell by."""
+    known = values[np.isfinite(values)]
+    return bool(known[-1] - known.min() > ROSE * max(float(np.ptp(known)), 1e-12))
 
 
 def _curve(values: AnyFloats, unit: str, metric: str, name: str, colour: str) -> Curve:

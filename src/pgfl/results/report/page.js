@@ -64,6 +64,7 @@ function chart(parent, panel) {
   const drawing = node(svg, "g"), selection = node(svg, "rect", { class: "selection", y: TOP, height: H - TOP - BOTTOM });
   const cursor = node(svg, "line", { class: "cursor", y1: TOP, y2: H - BOTTOM });
   const tip = node(frame, "div", { class: "tip", "aria-live": "polite" });
+  if (panel.note) node(box, "p", { class: "soft" }, panel.note);
   const shown = panel.curves.map(() => true);
   const whole = [panel.x[0], panel.x[panel.x.length - 1]];
   let pressed = null, pointed = null;

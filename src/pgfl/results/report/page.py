@@ -177,6 +177,7 @@ def _privacy(result: Result) -> dict[str, Any]:
 def _panel(panel: Panel) -> dict[str, Any]:
     return {
         "title": panel.title,
+        "note": panel.note,
         "unit": panel.unit,
         "named": panel.named,
         "x": panel.x.tolist(),

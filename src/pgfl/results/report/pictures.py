@@ -195,7 +195,7 @@ def _regression(result: Result) -> list[Picture]:
     below = _square(result, table, left_over, (predicted, height), ("predicted", "observed − predicted"), zero)
     return [
         Picture("Predicted and observed", svg, f"{dot}; predictions on the dashed line are exact."),
-        Picture("Residuals", below, "Structure around the dashed line indicates a poor fit."),
+        Picture("Errors of predictions", below, "Structure around the dashed line indicates a poor fit."),
     ]
 
 
