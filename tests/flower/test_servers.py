@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +20,7 @@ from pgfl.results.model import Model
 from tests.flower.runs import Carrier, graph_of, graph_table, prepared, run
 
 DONE = {"all rounds are done"}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
 
 @pytest.fixture
@@ -190,3 +194,18 @@ def test_mistakes_in_a_graph_are_one_sentence(network, tmp_path, change, words):
     with pytest.raises(Exception, match=words) as refused:
         load_graph(path)
     assert "\n" not in str(refused.value)
+
+
+def test_the_example_s_clients_answer_the_example_s_graph(tmp_path):
+    spec = importlib.util.spec_from_file_location("make_clients", EXAMPLE / "make_clients.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    homes = module.main(tmp_path)
+    graph = load_graph(EXAMPLE / "graph.toml")
+    graph = graph.model_copy(update={"training": graph.training.model_copy(update={"rounds": 1})})
+    names = [home.name for home in homes]
+    folders = SimpleNamespace(
+        folder=tmp_path, home=lambda name: tmp_path / name, federation=SimpleNamespace(client_ids=names)
+    )
+    assert set(run(folders, Carrier(folders), graph).values()) == DONE
+    assert releases(folders) == [1] * len(graph.clients)
