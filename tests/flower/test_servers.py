@@ -14,7 +14,6 @@ from pgfl.errors import NetworkError
 from pgfl.flower.graph import load_graph
 from pgfl.flower.letters import HELLO, ROUND
 from pgfl.flower.servers import ServerGraph
-from pgfl.network.settings import toml_of
 from pgfl.privacy.ledger.ledger import Ledger
 from pgfl.results.model import Model
 from tests.flower.runs import Carrier, graph_of, graph_table, prepared, run
@@ -160,40 +159,6 @@ def test_a_slow_node_is_not_sent_the_same_letter_twice_and_its_answer_counts_lat
     mine = carrier.client_of[first]
     assert any(mine in row["late"] for row in history)
     assert mine in history[-1]["accepted"]
-
-
-# graph.toml -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_graph_is_read_as_it_is_written(network, tmp_path):
-    path = tmp_path / "graph.toml"
-    path.write_text(toml_of(graph_table(network)))
-    found = load_graph(path)
-    assert found.training.digest == network.training.digest
-    first, second = network.federation.server_ids
-    assert found.neighbours(first) == {second} and found.neighbours(second) == {first}
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda table: table["servers"].update(north=["nowhere"]), "not another server"),
-        (lambda table: table["servers"].update(north=["north"]), "not another server"),
-        (lambda table: table["clients"].update(eve={"server": "south", "cluster": "cluster-0"}), "clients.eve.server"),
-        (lambda table: next(iter(table["clients"].values())).update(cluster="x"), "training.clusters"),
-        (lambda table: table["training"].update(privacy={"trust": "site"}), "local"),
-        (lambda table: table.update(clients={}), "clients"),
-    ],
-)
-def test_mistakes_in_a_graph_are_one_sentence(network, tmp_path, change, words):
-    table = graph_table(network)
-    table["training"]["algorithm"] |= {"client": "gradient", "rho": 8.0}
-    change(table)
-    path = tmp_path / "graph.toml"
-    path.write_text(toml_of(table))
-    with pytest.raises(Exception, match=words) as refused:
-        load_graph(path)
-    assert "\n" not in str(refused.value)
 
 
 def test_the_example_s_clients_answer_the_example_s_graph(tmp_path):
