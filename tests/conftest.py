@@ -82,6 +82,7 @@ QUICK = {
     "federation/test_synthetic.py": (),
     "federation/test_tables.py": ("test_malformed_csv_is_refused_in_one_sentence_or_read_finite",),
     "federation/test_held_out.py": (),
+    "flower/test_graph.py": (),
     "network/test_client_data.py": (),
     "network/test_identity.py": (),
     "network/test_rounds.py": (

@@ -12,6 +12,8 @@ EXTRA_OF = {
     "pgfl.lab.audit.masked_clients": "network",
     "pgfl.lab.audit.trusted_site": "network",
     "pgfl.demo": "network",
+    "pgfl.flower.apps": "flower",
+    "pgfl.flower": "network",
     "pgfl.network": "network",
     "pgfl.masking": "network",
     "pgfl.results.export_onnx": "onnx",

@@ -21,7 +21,7 @@ FLOORS = (
     ("config",),
     ("results",),
     ("simulate", "network"),
-    ("experiment", "sklearn"),
+    ("experiment", "sklearn", "flower"),
     ("demo", "planning"),
     ("lab",),
     ("studio",),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,12 +14,12 @@ from pgfl.errors import NetworkError
 from pgfl.flower.graph import load_graph
 from pgfl.flower.letters import HELLO, ROUND
 from pgfl.flower.servers import ServerGraph
-from pgfl.network.settings import toml_of
 from pgfl.privacy.ledger.ledger import Ledger
 from pgfl.results.model import Model
 from tests.flower.runs import Carrier, graph_of, graph_table, prepared, run
 
 DONE = {"all rounds are done"}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
 
 @pytest.fixture
@@ -158,35 +161,16 @@ def test_a_slow_node_is_not_sent_the_same_letter_twice_and_its_answer_counts_lat
     assert mine in history[-1]["accepted"]
 
 
-# graph.toml -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_graph_is_read_as_it_is_written(network, tmp_path):
-    path = tmp_path / "graph.toml"
-    path.write_text(toml_of(graph_table(network)))
-    found = load_graph(path)
-    assert found.training.digest == network.training.digest
-    first, second = network.federation.server_ids
-    assert found.neighbours(first) == {second} and found.neighbours(second) == {first}
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda table: table["servers"].update(north=["nowhere"]), "not another server"),
-        (lambda table: table["servers"].update(north=["north"]), "not another server"),
-        (lambda table: table["clients"].update(eve={"server": "south", "cluster": "cluster-0"}), "clients.eve.server"),
-        (lambda table: next(iter(table["clients"].values())).update(cluster="x"), "training.clusters"),
-        (lambda table: table["training"].update(privacy={"trust": "site"}), "local"),
-        (lambda table: table.update(clients={}), "clients"),
-    ],
-)
-def test_mistakes_in_a_graph_are_one_sentence(network, tmp_path, change, words):
-    table = graph_table(network)
-    table["training"]["algorithm"] |= {"client": "gradient", "rho": 8.0}
-    change(table)
-    path = tmp_path / "graph.toml"
-    path.write_text(toml_of(table))
-    with pytest.raises(Exception, match=words) as refused:
-        load_graph(path)
-    assert "\n" not in str(refused.value)
+def test_the_example_s_clients_answer_the_example_s_graph(tmp_path):
+    spec = importlib.util.spec_from_file_location("make_clients", EXAMPLE / "make_clients.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    homes = module.main(tmp_path)
+    graph = load_graph(EXAMPLE / "graph.toml")
+    graph = graph.model_copy(update={"training": graph.training.model_copy(update={"rounds": 1})})
+    names = [home.name for home in homes]
+    folders = SimpleNamespace(
+        folder=tmp_path, home=lambda name: tmp_path / name, federation=SimpleNamespace(client_ids=names)
+    )
+    assert set(run(folders, Carrier(folders), graph).values()) == DONE
+    assert releases(folders) == [1] * len(graph.clients)

@@ -9,6 +9,7 @@ from tests.mutants.planted_devices import DEVICES
 from tests.mutants.planted_discovery import DISCOVERY
 from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_faults import FAULTS
+from tests.mutants.planted_flower import FLOWER
 from tests.mutants.planted_invitations import INVITATIONS
 from tests.mutants.planted_later import LATER
 from tests.mutants.planted_ledgers import LEDGERS
@@ -569,4 +570,4 @@ PRIVACY = (
     *OF_TRUST,
     *DISCOVERY,
 )
-PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS, *TRANSPORT, *SECRETS, *INVITATIONS)
+PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS, *FLOWER, *TRANSPORT, *SECRETS, *INVITATIONS)

@@ -91,7 +91,7 @@ class Curves(RowMap):
         """Return the centre, half the width and the height of every hat."""
         level = np.repeat(np.arange(self.levels), 2 ** np.arange(self.levels))
         place = np.concatenate([np.arange(2**number) for number in range(self.levels)])
-        width = 0.5**level
+        width = np.power(0.5, level, dtype=np.float64)
         return (2 * place + 1) * width - 1.0, width, self.bend * LOWER**level
 
     def _heights(self, numbers: Floats) -> Floats:

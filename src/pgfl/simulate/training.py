@@ -330,9 +330,9 @@ def train_runs(
             options = replace(options, privacy=rest_of(options.privacy, found.reserved, options.rounds))
         if found.choice is not None and (round := found.choice.round(options.rounds)):
             parts = replace(options, rounds=round, discover=False)
-            watching = (Charge(found), *observers)
+            clustered, charging = found.federation, Charge(found)
             begun = train_runs(
-                lambda run: found.federation, algorithm, objectives, parts, progress=progress, observers=watching
+                lambda run: clustered, algorithm, objectives, parts, progress=progress, observers=(charging, *observers)
             )
             if begun.ended_by is not None:  # it diverged, or nobody has anything left to spend
                 return found.counted(begun)
