@@ -1,4 +1,4 @@
-"""Planted bugs in private cluster discovery: its sketches, their charges, and what is left of the budget."""
+"""Planted bugs in what is learned about clusters: sketches, their charges, the rest of the budget, learned weights."""
 
 from __future__ import annotations
 
@@ -119,5 +119,23 @@ DISCOVERY: tuple[Mutant, ...] = (
         "record_losses(self._objective, models,",
         "record_losses(self._objective, models + self._federation.targets.mean(),",
         (WORLDS,),
+    ),
+    Mutant(
+        "clean-halves-compared",
+        "weights between clusters are learned from two halves of a pair's clean contributions",
+        "Where a pair's clients share their noise, each of them is seen in a half that nobody has noised.",
+        "Engine._halves",
+        "self.pair_noise is not None",
+        "False",
+        ("tests/privacy/test_two_worlds_of_pairs.py",),
+    ),
+    Mutant(
+        "clean-models-compared",
+        "weights between clusters are learned from clean client models",
+        "They are published, and so are models that depend on them.",
+        "Engine._contributed",
+        "state.models if state.released_models is None else state.released_models",
+        "state.models",
+        ("tests/privacy/test_leaks.py::test_files_for_others_are_a_function_of_the_releases",),
     ),
 )

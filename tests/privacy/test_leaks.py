@@ -239,10 +239,15 @@ def files_for_others(folder):
 
 
 @pytest.mark.parametrize(
-    ("noise", "engine"),
-    [("seeded", "numpy"), ("secure", "numpy"), pytest.param("secure", "numba", marks=pytest.mark.proof)],
+    ("noise", "engine", "tau"),
+    [
+        ("seeded", "numpy", 0.1),
+        ("seeded", "numpy", "auto"),
+        ("secure", "numpy", 0.1),
+        pytest.param("secure", "numba", 0.1, marks=pytest.mark.proof),
+    ],
 )
-def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, noise, engine):
+def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, noise, engine, tau):
     """Two runs with other labels, hence other clean models, but the same releases leave the same bytes."""
     for source in (SeededNoise, SecureNoise):
         monkeypatch.setattr(source, "release", lambda self, *given: SameReleases()(*given))
@@ -251,7 +256,7 @@ def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, 
         checkpoints = Checkpoints(tmp_path / name / "checkpoint", "same", 2, keep_clean=False)
         result = train(
             federation(scale=scale).replace(tests=HELD_OUT),
-            PGFL(rho=RHO, tau=0.1),
+            PGFL(rho=RHO, tau=tau),
             Huber(kappa=5.0),
             rounds=6,
             participants=1,

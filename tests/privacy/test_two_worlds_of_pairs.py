@@ -63,7 +63,7 @@ def world(seed, record=None):
     return Federation.from_clients(clients, edges=[("a", "b")])
 
 
-def played(monkeypatch, folder, federation, asked, source):
+def played(monkeypatch, folder, federation, asked, source, tau):
     """A run whose pairs' noise goes through `source`."""
     made = []
 
@@ -77,22 +77,27 @@ def played(monkeypatch, folder, federation, asked, source):
         patched.setattr(calibration, "_calibrate_pairs", of_pairs)
         patched.setattr(training.time, "perf_counter", lambda: 0.0)
         result = train(
-            federation, PGFL(rho=RHO, tau=0.2, client="gradient"), Huber(kappa=KAPPA), rounds=ROUNDS, privacy=asked
+            federation, PGFL(rho=RHO, tau=tau, client="gradient"), Huber(kappa=KAPPA), rounds=ROUNDS, privacy=asked
         )
         result.save(folder)
     return result, made[0]
 
 
 @pytest.mark.parametrize("trust", ["site", "masked"])
-@pytest.mark.parametrize("seed", range(3))
-def test_one_record_changes_nothing_outside_but_sums_and_those_by_delta_at_most(monkeypatch, tmp_path, trust, seed):
+@pytest.mark.parametrize(("seed", "tau"), [(0, 0.2), (1, 0.2), (2, 0.2), (3, "auto")])
+def test_one_record_changes_nothing_outside_but_sums_and_those_by_delta_at_most(
+    monkeypatch, tmp_path, trust, seed, tau
+):
+    """Weights between clusters that are learned (`tau = "auto"`) compare halves of the servers, never of clients."""
     rng = np.random.default_rng(100 + seed)
     far = (rng.standard_normal(3) * 10.0 ** rng.integers(-2, 4), 10.0 ** rng.integers(-1, 5))
     asked = Privacy(
         epsilon=3.0, max_releases=ROUNDS, index="release", zeta=0.8, x_norm=1.0, noise="secure", trust=trust
     )
-    one, first = played(monkeypatch, tmp_path / "one", world(seed), asked, Recorded)
-    two, second = played(monkeypatch, tmp_path / "two", world(seed, far), asked, lambda source: Repeated(source, first))
+    one, first = played(monkeypatch, tmp_path / "one", world(seed), asked, Recorded, tau)
+    two, second = played(
+        monkeypatch, tmp_path / "two", world(seed, far), asked, lambda source: Repeated(source, first), tau
+    )
     assert isinstance(first.source, LatticePairNoise)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     assert one.warnings == two.warnings

@@ -7,7 +7,6 @@ by the place of the table, never by what it holds, and are kept with the user.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from pathlib import Path
 
 from pgfl.results.state import path_for
@@ -22,10 +21,10 @@ def note_run(table: Path, folder: Path, *, goes_on: bool) -> str | None:
     with contextlib.suppress(OSError):  # nothing is refused for it, so it may be missing
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(path, "a+", encoding="utf-8") as note:
-            fcntl.flock(note, fcntl.LOCK_EX)  # held until the note is closed
+            note.write(f"{own}\n")  # before it is read: of two runs at once, one at least is told of the other
+            note.flush()
             note.seek(0)
             earlier = [line for line in dict.fromkeys(note.read().splitlines()) if line != own]
-            note.write(f"{own}\n")
     if goes_on or not earlier:
         return None
     where = f"in {earlier[-1]}" if len(earlier) == 1 else f"{len(earlier)} times, last in {earlier[-1]}"
