@@ -17,7 +17,9 @@ from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
-DATA = synthetic_regression(servers=3, clients_per_server=10, clusters=2, dimension=3, samples=(3, 9), graph="line", seed=5)
+DATA = synthetic_regression(
+    servers=3, clients_per_server=10, clusters=2, dimension=3, samples=(3, 9), graph="line", seed=5
+)
 STEPS, LOSS = PGFL(rho=2.0, tau=0.2, client="gradient"), Huber(kappa=2.0)
 PRIVATE = Privacy(phi0=1e-3, zeta=1.0, x_norm=1.0)
 
