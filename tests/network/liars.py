@@ -39,6 +39,15 @@ def about_budgets(chance, publication):
 SITE_LIES = (about_rounds, about_counts, about_budgets)
 
 
+async def _heard(liar):
+    """Wait until somebody has heard the liar, who may not be let in at once; give up after a minute."""
+    before = liar.told
+    for _ in range(600):
+        if liar.told > before:
+            return
+        await asyncio.sleep(0.1)
+
+
 class LyingSite:
     """A neighbour of every site that sends each its own models back, with a lie about them."""
 
@@ -80,6 +89,7 @@ class LyingSite:
         }  # fmt: skip
         for link in links.values():
             link.start()
+        await _heard(self)
         await asyncio.sleep(seconds)
         await asyncio.gather(*(link.stop() for link in links.values()))
 
@@ -123,12 +133,19 @@ class LyingClient:
     def tell(self, seconds):
         """Be admitted for so long, and lie; then it is expelled."""
 
+        async def talk():
+            while True:
+                await self.stream.run(f"127.0.0.1:{self.network.ports[self.site]}")
+                await asyncio.sleep(0.2)
+
         async def for_a_while():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    while True:
-                        await self.stream.run(f"127.0.0.1:{self.network.ports[self.site]}")
-                        await asyncio.sleep(0.2)
+            talking = asyncio.create_task(talk())
+            if self.network.training.privacy.trust != "masked":  # where nobody asks whom the roster does not name
+                await _heard(self)
+            await asyncio.sleep(seconds)
+            talking.cancel()
+            with suppress(asyncio.CancelledError):
+                await talking
 
         with closing(SiteStore(self.network.home(self.site) / STORE)) as store:
             store.admit(self.name, self.public, self.chance.choice(self.network.training.clusters))
