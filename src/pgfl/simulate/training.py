@@ -229,7 +229,7 @@ def train(
     do not depend on it.
 
     With `discover` the clusters of the federation are not used but found from the clients' data, and `result.clusters`
-    says who is in which.
+    says who is in which. With `start` they are kept, and clients that are new choose theirs.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
