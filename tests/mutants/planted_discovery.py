@@ -112,9 +112,9 @@ DISCOVERY: tuple[Mutant, ...] = (
         (NEWCOMER,),
     ),
     Mutant(
-        "choice-without-models",
-        "losses at a choice are taken at models that a client's own records have moved",
-        "A statistic that looks at the records of everyone is released as if it were one client's.",
+        "choice-of-all-records",
+        "losses at a choice are taken at models that the records of all clients have moved",
+        "Every client's choice tells of every other client's records, and nobody is charged for it.",
         "Sketches.choose",
         "record_losses(self._objective, models,",
         "record_losses(self._objective, models + self._federation.targets.mean(),",

@@ -232,7 +232,7 @@ def train(
     With `delays` a share of every server's clients is slow (see `Delays`): what they answer counts some rounds later.
 
     With `discover` the clusters of the federation are not used but found from the clients' data, and `result.clusters`
-    says who is in which.
+    says who is in which. With `start` they are kept, and clients that are new choose theirs.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.

@@ -195,7 +195,8 @@ class Beyond:
             "learn: local privacy is paid in records a client.",
             'Weights between clusters are learned with `tau = "auto"` (linearised steps, Metropolis weights) and '
             f"judged on federations from seed {learned_weights.JUDGED} on, beside the best of several fixed τ "
-            "that is chosen on the very runs that judge it. With privacy clients have 50 to 100 records.",
+            "that is chosen on the very runs that judge it. With privacy clients have 50 to 100 records, and seeds "
+            f"begin at {learned_weights.JUDGED_PRIVATE}.",
         ]
         return Outcome(self.name, self.title, panels, claims + learned_weights.claims(effort, measured), notes)
 
