@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SEARCH = (
-    "tests/privacy/test_sensitivity.py::"
-    "test_no_replaced_record_and_no_message_moves_the_solution_further[weights, huber]"
-)
+FURTHEST = "test_no_replaced_record_and_no_message_moves_the_solution_further"
+SEARCH = f"tests/privacy/test_sensitivity.py::{FURTHEST}[weights, huber]"
 CAPPED = "tests/simulate/test_weights.py::test_no_weight_above_the_cap_counts"
 GROWS = "tests/simulate/test_weights.py::test_a_cap_only_ever_grows"
 DIRECT = "tests/simulate/test_weights.py::test_the_noise_grows_with_the_cap"

@@ -10,7 +10,7 @@ from pgfl.config import parse
 from pgfl.errors import ConfigError, PrivacyError
 from pgfl.federation.federation import ClientData
 
-BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm")
+BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm", "weight_cap")
 NO_NUMBERS = (True, False, "1", [1.0], {"a": 1})
 NOT_POSITIVE = (0, 0.0, -1.0, -1e-300, math.nan, math.inf, -math.inf, 10**400, *NO_NUMBERS)
 

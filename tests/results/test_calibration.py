@@ -1,13 +1,15 @@
 """Probabilities beside what is observed, and the label that costs least."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from pgfl import Huber, Logistic, Model, Privacy, Result
+from pgfl import PGFL, Huber, Logistic, Model, Privacy, train
 from pgfl.errors import ResultError, UsageError
 from pgfl.metrics import log_loss
-from pgfl.results.calibration import calibrate, least_margin, line
+from pgfl.results.calibration import Calibration, calibrate, least_margin, line
 from pgfl.simulate.alternatives import calibration
 from tests.results.test_alternatives import compared, federation
 
@@ -40,11 +42,11 @@ def test_a_calibration_mends_probabilities_that_class_weights_moved(weighed):
 
 def test_it_goes_with_the_model_wherever_that_goes(weighed, tmp_path):
     made, result = weighed
-    folder = result.save(tmp_path / "out")
-    assert Result.load(folder).calibration == result.calibration
+    assert Calibration.from_json(json.loads(json.dumps(result.summary()["calibration"]))) == result.calibration
     name = result.cluster_ids[1]
     rows, _ = of_cluster(made, name)
-    again = Model.load(folder / "model.pgfl").predict_proba(rows, cluster=name, encoded=True, calibrated=True)
+    result.model().save(tmp_path / "model.pgfl")
+    again = Model.load(tmp_path / "model.pgfl").predict_proba(rows, cluster=name, encoded=True, calibrated=True)
     assert (again == result.model().predict_proba(rows, cluster=name, encoded=True, calibrated=True)).all()
 
 
@@ -78,8 +80,6 @@ def test_few_rows_are_calibrated_with_the_others_or_not_at_all():
 def test_with_privacy_or_for_numbers_there_is_none():
     made = federation([1.0], rows=400)
     assert compared(made, Huber()).calibration is None
-    from pgfl import PGFL, train
-
     labels = federation([1.0], rows=600, labels=2)
     private = Privacy(epsilon=8.0, max_releases=3, noise="seeded")
     result = train(labels, PGFL(rho=5.0, client="gradient"), Logistic(), rounds=3, privacy=private)
