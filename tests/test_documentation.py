@@ -22,6 +22,9 @@ def generated():
     return module
 
 
+NAMES = [name for name in pgfl.__all__ if not name.startswith("_")]
+
+
 def test_every_key_of_a_config_has_a_meaning_and_every_meaning_a_key(generated):
     meanings = tomllib.loads((DOCS / "reference" / "meanings.toml").read_text("utf-8"))
     keys = {model.__name__: set(generated.shown_keys(model)) for _, model in generated.config_sections()}
@@ -33,7 +36,7 @@ def test_every_key_of_a_config_has_a_meaning_and_every_meaning_a_key(generated):
 def test_every_command_option_and_public_name_is_documented(generated):
     commands, api, errors = generated.commands_page(), generated.api_page(), generated.errors_page()
     assert all(f"## `pgfl {name}" in commands for name in cli.COMMANDS)
-    assert all(f"### {name}\n" in api for name in pgfl.__all__)
+    assert all(f"(api/{name}.md)" in api and f":: pgfl.{name}\n" in generated.object_page(name) for name in NAMES)
     assert "| `ConfigError` | 2 |" in errors
 
 

@@ -72,6 +72,8 @@ def test_digits_have_a_slider_of_epsilon_beside_their_pictures(server, context):
     page.wait_for_function("() => location.search.includes('privacy.epsilon%3D500')")
     page.wait_for_function("old => document.querySelector('.digit-task img').src !== old", arg=picture)
     assert page.locator("input#value-epsilon").input_value() == "500"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize("view", ["/", "/data", "/runs", "/network"])

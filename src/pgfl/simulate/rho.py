@@ -32,7 +32,6 @@ from pgfl.algorithms.algorithms import (
     CLIENTS,
     PGFL,
     Algorithm,
-    FedAvg,
     counts_records,
     is_automatic,
     steps_automatically,
@@ -165,13 +164,18 @@ def with_step(
 
     It is the same on any number of processes, which call this together.
     """
-    if not (isinstance(algorithm, FedAvg) and steps_automatically(algorithm)):
+    if not steps_automatically(algorithm):
         return algorithm
     if known is not None:
-        return replace(algorithm, step_size=known)
-    one_step = PGFL(rho="auto", client="gradient", mixing=algorithm.mixing, full_records=algorithm.full_records)
+        return _with_step_number(algorithm, known)
+    stated = vars(algorithm)
+    one_step = PGFL(rho="auto", client="gradient", mixing=algorithm.mixing, full_records=stated["full_records"])
     chosen = with_rho(one_step, objectives, federation, options, communicator)
-    return replace(algorithm, step_size=float(f"{1.0 / (chosen.rho * algorithm.local_steps):.{DIGITS}g}"))
+    return _with_step_number(algorithm, float(f"{1.0 / (chosen.rho * stated['local_steps']):.{DIGITS}g}"))
+
+
+def _with_step_number(algorithm: Algorithm, step: float) -> Algorithm:
+    return replace(algorithm, step_size=step)  # type: ignore[type-var, call-arg]
 
 
 def with_number(algorithm: Algorithm, rho: float) -> Algorithm:

@@ -291,7 +291,7 @@ class DigitsCard:
     """Learned weights as pictures, and test images with the model's answer."""
 
     def __init__(self, moved: Moved) -> None:
-        with ui.element("div").classes("wide") as self.box, card("Digits"):
+        with ui.element("div").classes("wide digits-box") as self.box, card("Digits"):
             note(
                 "The learned weights of each cluster (red votes for the second group of digits, blue for the first), "
                 "and test images with the model's answer."

@@ -17,6 +17,7 @@ from nicegui import ui
 
 from pgfl.results.arrays import HISTORY
 from pgfl.results.folder import CONFIG, LIVE, SUMMARY, is_complete
+from pgfl.results.verdict import Verdict
 from pgfl.studio import charts
 from pgfl.studio.shell import (
     Look,
@@ -77,8 +78,13 @@ class RunEntry:
 
     @property
     def verdict(self) -> str:
-        """What became of it, in one sentence."""
-        return str((self.summary.get("verdict") or {}).get("sentence", ""))
+        """What became of it, with the figure behind it."""
+        stated = self.summary.get("verdict") or {}
+        try:
+            verdict = Verdict.from_json(stated)
+        except KeyError:
+            return str(stated.get("sentence", ""))
+        return f"{verdict.sentence} {verdict.support}".strip()
 
 
 def listed(root: Path) -> list[RunEntry]:

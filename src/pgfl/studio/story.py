@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ STEPS = (
 class StoryCard:
     """The steps as buttons, the caption of the one that is played, and the error that each one reached."""
 
-    def __init__(self, go: Any) -> None:
+    def __init__(self, go: Callable[[PlayState], None]) -> None:
         self.reached: dict[int, str] = {}
         with ui.element("div").classes("wide story-box") as self.box, card("The first minute"):
             with ui.element("div").classes("story").props('role="group" aria-label="Steps"'):

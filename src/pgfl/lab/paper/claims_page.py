@@ -14,7 +14,12 @@ from pgfl.lab.paper.judging import Claim, Standing, Verdict, standing
 from pgfl.lab.paper.outcome import Outcome
 from pgfl.lab.paper.plots import words
 
-MARKS: dict[Standing, str] = dict(zip(get_args(Standing), ("🟢", "🔵", "🟠", "🔴"), strict=True))
+_SIGNS = {"holds": "✔", "here": "◐", "elsewhere": "▲", "fails": "✘"}
+MARKS: dict[Standing, str] = {
+    kind: f'<span class="{name}">{sign}</span>'
+    for kind, (name, sign) in zip(get_args(Standing), _SIGNS.items(), strict=True)
+}
+"""A sign for every standing; the site gives it a colour, amber for what holds elsewhere only."""
 MEANINGS: dict[Standing, str] = {
     "holds": "at the drawn setting, and all around it where there is a map",
     "holds at the drawn setting": "but not everywhere on the map around it",
