@@ -55,8 +55,8 @@ TRANSPORT = (
         "the text of a proxy has its password",
         "Whoever reads a log uses the proxy.",
         "Proxy.__str__",
-        "{self.host}:{self.port}",
-        "{self.host}:{self.port} {self.authorization}",
+        'f"the proxy {self.host}:{self.port}"',
+        'f"the proxy {self.host}:{self.port} {self.authorization}"',
         (PROXIES + "test_a_password_is_never_shown",),
     ),
     Mutant(

@@ -253,6 +253,25 @@ def test_an_invitation_with_another_training_or_certificate_is_refused(north, tm
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", "ann\x1b[2J"),
+        ("name", 'ann"\n[privacy]\nenabled = false'),
+        ("cluster", "adults\r  fingerprint  00"),
+        ("address", 'north:1"  #:9094'),
+        ("address", "http://north:9094"),
+    ],
+)
+def test_an_invitation_shows_and_writes_nothing_but_what_it_is_for(north, key, value):
+    """Also one that a hostile site has signed."""
+    path = invitation(north)
+    forged = Invitation.read(path, "client").model_copy(update={key: value}).signed(north / "site.key")
+    path.write_text(forged.text())
+    with pytest.raises(NetworkError, match="is not an invitation"):
+        Invitation.read(path, "client")
+
+
+@pytest.mark.parametrize(
     "content", [b"", b"{}", b"\xff", b"[1]", b'{"pgfl_invitation": 2}', b"[" * 5000, b" " * 2_000_000]
 )
 def test_what_is_no_invitation_is_one_sentence(tmp_path, content, table):

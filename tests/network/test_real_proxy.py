@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -46,11 +48,20 @@ def proxy(tmp_path):
     """A running proxy: its address, and its log."""
     port, log = processes.free_port(), tmp_path / "proxy.log"
     (tmp_path / "proxy.conf").write_text(CONFIG.format(port=port, log=log))
-    running = subprocess.Popen([tinyproxy(), "-d", "-c", tmp_path / "proxy.conf"], stdout=subprocess.DEVNULL)
-    wait_for(lambda: log.exists() and "Starting main loop" in log.read_text(errors="replace"), 30)
-    yield f"127.0.0.1:{port}", log
-    running.terminate()
-    running.wait(10)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    running = subprocess.Popen([tinyproxy(), "-d", "-c", tmp_path / "proxy.conf"], **quiet)
+    try:
+        wait_for(lambda: listens(port), 60)
+        yield f"127.0.0.1:{port}", log
+    finally:
+        running.terminate()
+        running.wait(10)
+
+
+def listens(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def lead_through(network, url):

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from pgfl.errors import NetworkError
-from pgfl.network.agreement import Name, Training
+from pgfl.network.agreement import Training
 from pgfl.network.protocol import identity
 from pgfl.network.protocol.identity import SiteCertificate, signed_by_site
 
@@ -34,16 +34,23 @@ def shown_time(seconds: float) -> str:
     return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def _printable(text: str) -> str:
+    """Text that an owner is shown as it is: no line break and nothing that moves a terminal's cursor."""
+    if not text.isprintable():
+        raise ValueError("not printable")
+    return text
+
+
 class Invitation(BaseModel):
     """One invitation, as it is written; nothing of it is believed before `read` has checked the signature."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     pgfl_invitation: Literal[1] = _FORM
     kind: Literal["client", "site"]
-    name: Name  # of who is invited
-    cluster: Annotated[str, Field(max_length=63)] = ""  # of a client
-    site: Name
-    address: Annotated[str, Field(max_length=300, pattern=r"^[^\s/@]+:\d{1,5}$")]  # host:port
+    name: Annotated[str, Field(pattern=f"^{identity.NAME.pattern}$")]  # of who is invited
+    cluster: Annotated[str, Field(max_length=63), AfterValidator(_printable)] = ""  # of a client
+    site: Annotated[str, Field(pattern=f"^{identity.NAME.pattern}$")]
+    address: Annotated[str, Field(max_length=256, pattern=f"^{identity.ADDRESS.pattern}$")]  # host:port
     certificate: Annotated[str, Field(max_length=16_384)]  # PEM
     training: Annotated[str, Field(max_length=1 << 19)]  # as `Training.text`
     code: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

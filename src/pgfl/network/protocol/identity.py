@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from pgfl.errors import NetworkError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+ADDRESS = re.compile(r"[A-Za-z0-9_.:\[\]-]+:\d{1,5}")  # host:port, of which nothing can hide in a file or a log
 SITE_KEY, SITE_CERTIFICATE = "site.key", "site.crt"
 CLIENT_KEY, CLIENT_PUBLIC = "client.key", "client.pub"
 _VALID_FOR = datetime.timedelta(days=3650)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pgfl.network.protocol import messages
-from pgfl.network.protocol.identity import ClientKey, SiteCertificate, proves_introduction
+from pgfl.network.protocol.identity import ADDRESS, ClientKey, SiteCertificate, proves_introduction
 from pgfl.network.protocol.streams import AuthenticationFailed
 from pgfl.network.site.state import SiteState
 from pgfl.network.site.store import InvitationRefused, UnknownCode
@@ -78,6 +78,8 @@ class Admission:
             neighbour = SiteCertificate.parse(header.certificate.encode())
         except ValueError as error:
             raise AuthenticationFailed("the certificate of its introduction cannot be read") from error
+        if header.address and not ADDRESS.fullmatch(header.address):
+            raise AuthenticationFailed("the address of its introduction is not host:port")
         signature, own = bytes.fromhex(header.signature), self._state.certificate.fingerprint
         if not proves_introduction(neighbour, signature, own, nonce, header.address):
             raise AuthenticationFailed(f"the signature of site {neighbour.name} is wrong")

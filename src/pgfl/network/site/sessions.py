@@ -167,7 +167,7 @@ class ClientSessions:
             self.admission.admit(hello.invitation, key, host)
             client = self._store.client_of(key)
         if client is not None and client not in self._rounds.admitted:
-            raise AuthenticationFailed(f"client {client} takes part from the next round on")
+            raise AuthenticationFailed(f"client {client} takes part from the next round on, if its cluster is trained")
         if client is None:
             raise AuthenticationFailed(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
         if not key.verifies(proof, self._state.certificate.fingerprint, nonce):
