@@ -330,7 +330,7 @@ OPTIONS = ("rounds", "runs", "record_every", "metrics", "engine", "threads")
         (Config, parameters_of(train, *OPTIONS), 6),
         (Config, parameters_of(TrainingOptions, *OPTIONS[:4]), 4),
         (Config, parameters_of(Performance, *OPTIONS[4:]), 2),
-        *((AlgorithmSettings, parameters_of(each, "participants"), 1) for each in (train, TrainingOptions)),
+        *((AlgorithmSettings, parameters_of(each, "participants", "delays"), 2) for each in (train, TrainingOptions)),
     ],
 )
 def test_config_and_python_have_the_same_defaults(section, stated, fewest):
