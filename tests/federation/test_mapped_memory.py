@@ -37,7 +37,7 @@ def test_training_on_mapped_images_needs_no_copy_in_double(engine):
     labels = np.random.default_rng(5).integers(0, 10, ROWS).astype(np.float32)
     parts = np.split(np.arange(ROWS), 8)
     clients = {f"c{n}": ClientData("s", "all", features[own], labels[own]) for n, own in enumerate(parts)}
-    made = Federation.from_clients(clients).replace(generated=True)
+    made = Federation.from_clients(clients).replace(features=features, targets=labels, generated=True)
     privacy = Privacy(epsilon=3.0, max_releases=3, x_norm=1.0, noise="seeded")
 
     def trained():
