@@ -151,7 +151,7 @@ class _Network:
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # a damaged or foreign file fails in any way
-            raise ConfigError(f"ONNX Runtime cannot load the encoder ({said(error)}); export it again.") from None
+            raise ConfigError(f"ONNX Runtime cannot load the encoder ({_said(error)}); export it again.") from None
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type not in ("tensor(float)", "tensor(double)"):
             raise ConfigError("An encoder has one input of floats or doubles, the rows; export it so.")
@@ -168,7 +168,7 @@ class _Network:
         try:
             found = self._session.run([self._output], {self._name: given})[0]
         except Exception as error:
-            raise ConfigError(f"ONNX Runtime cannot run the encoder ({said(error)}); export it again.") from None
+            raise ConfigError(f"ONNX Runtime cannot run the encoder ({_said(error)}); export it again.") from None
         if not np.ndim(found) or len(found) != len(rows):
             raise ConfigError("An encoder's first output has one row per row of its input; export it so.")
         return np.asarray(found, dtype=np.float64).reshape(len(rows), -1)
@@ -224,5 +224,5 @@ def _times(shape: tuple[Any, ...]) -> str:
     return " × ".join("any" if not isinstance(size, int) else str(size) for size in shape) or "no"
 
 
-def said(error: Exception) -> str:
+def _said(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")[:200]

@@ -31,8 +31,9 @@ def inlined(content: bytes, graph: OnnxGraph, rows: str, fitting: Fitting, shape
         try:
             own = version_converter.convert_version(own, EXPORTED)
         except Exception as error:  # the converter lacks some operators
+            reason = " ".join(str(error).split())
             raise ConfigError(
-                f"The encoder cannot be brought to operator set {EXPORTED} ({' '.join(str(error).split())}); export it with that one."
+                f"The encoder cannot be brought to operator set {EXPORTED} ({reason}); export it with that one."
             ) from None
     given = next(one for one in own.graph.input if one.name not in {tensor.name for tensor in own.graph.initializer})
     kind = helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
