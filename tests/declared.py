@@ -16,6 +16,8 @@ EXTRA_OF = {
     "pgfl.flower": "network",
     "pgfl.network": "network",
     "pgfl.masking": "network",
+    "pgfl.maps.encoder": "encoders",
+    "pgfl.maps.inlining": "onnx",
     "pgfl.results.export_onnx": "onnx",
     "pgfl.results.export_sklearn": "sklearn",
     "pgfl.simulate.jax_engine": "jax",

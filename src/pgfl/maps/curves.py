@@ -91,8 +91,9 @@ class Curves(RowMap):
         """Return the centre, half the width and the height of every hat."""
         level = np.repeat(np.arange(self.levels), 2 ** np.arange(self.levels))
         place = np.concatenate([np.arange(2**number) for number in range(self.levels)])
-        width = np.power(0.5, level, dtype=np.float64)
-        return (2 * place + 1) * width - 1.0, width, self.bend * LOWER**level
+        width = np.asarray(0.5**level, dtype=np.float64)
+        height = np.asarray(self.bend * LOWER**level, dtype=np.float64)
+        return (2 * place + 1) * width - 1.0, width, height
 
     def _heights(self, numbers: Floats) -> Floats:
         """Return one column per hat; numbers outside of [−1, 1] count as its ends. Its mean there is half its width."""

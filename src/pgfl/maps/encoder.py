@@ -17,18 +17,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from pgfl.arrays import AnyArray, Floats
+from pgfl.arrays import Floats
 from pgfl.errors import ConfigError, require_extra
 from pgfl.maps.interface import Group, Groups, OnnxGraph, RowMap, length, whole
-from pgfl.suggestions import quoted, shown
+from pgfl.suggestions import shown
 
 FOLDER = "PGFL_ENCODERS"
 """The environment variable that names a folder of encoders."""
 SUFFIX = ".onnx"
 TRIED = 6  # rows on which an encoder must not look at other rows
 ALIKE = 1e-3  # of the largest output: how far a row's outputs may differ between batches, which round differently
-
-EXPORTED = 15  # the operator set of exported models
 
 _FILES: dict[str, str] = {}
 """Where a file with this SHA-256 was named, for models that know only the hash."""
@@ -96,7 +94,9 @@ class Encoder(RowMap):
 
     def onnx(self, graph: OnnxGraph, rows: str, groups: Groups) -> str:
         """Add the encoder's own operators."""
-        return _inlined(_bytes(self.sha256), graph, rows, _shape(groups))
+        from pgfl.maps.inlining import inlined
+
+        return inlined(_bytes(self.sha256), graph, rows, fitting, _shape(groups))
 
 
 def _shape(groups: Groups) -> tuple[int, ...]:
@@ -157,7 +157,7 @@ class _Network:
             raise ConfigError("An encoder has one input of floats or doubles, the rows; export it so.")
         self._name, self._output = inputs[0].name, self._session.get_outputs()[0].name
         self._dtype = np.float32 if inputs[0].type == "tensor(float)" else np.float64
-        self._shape = _fitting(inputs[0].shape, shape)
+        self._shape = fitting(inputs[0].shape, shape)
         self._single = inputs[0].shape[0] == 1
         self.features = 0
         self._check(shape)
@@ -204,7 +204,7 @@ def _alike(found: Floats, expected: Floats) -> bool:
     return bool(np.allclose(found, expected, rtol=ALIKE, atol=ALIKE * scale, equal_nan=True))
 
 
-def _fitting(wanted: list[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+def fitting(wanted: list[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape in which the graph takes a row: flat, or an image with or without a channel."""
     flat = (int(np.prod(shape)),)
     batch, own = wanted[0] if wanted else None, tuple(wanted[1:])
@@ -226,46 +226,3 @@ def _times(shape: tuple[Any, ...]) -> str:
 
 def _said(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")[:200]
-
-
-def _inlined(content: bytes, graph: OnnxGraph, rows: str, shape: tuple[int, ...]) -> str:
-    """Copy the nodes of an encoder into a graph whose values are doubles; refuse what has no room there."""
-    require_extra("Exporting to ONNX needs onnx", "onnx", "onnx")
-    import onnx
-    from onnx import helper, numpy_helper, version_converter
-
-    own = onnx.load_model_from_string(content)
-    from_opset = {one.domain: one.version for one in own.opset_import}
-    if set(from_opset) - {"", "ai.onnx.ml"}:
-        raise ConfigError("The encoder uses operators of its own; export the model to scikit-learn instead.")
-    if from_opset.get("", EXPORTED) != EXPORTED:
-        try:
-            own = version_converter.convert_version(own, EXPORTED)
-        except Exception as error:  # the converter lacks some operators
-            raise ConfigError(
-                f"The encoder cannot be brought to operator set {EXPORTED} ({_said(error)}); export it with that one."
-            ) from None
-    given = next(one for one in own.graph.input if one.name not in {tensor.name for tensor in own.graph.initializer})
-    kind = helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
-    wanted = [one.dim_value if one.HasField("dim_value") else None for one in given.type.tensor_type.shape.dim]
-    names = {tensor.name: graph.constant(numpy_helper.to_array(tensor)) for tensor in own.graph.initializer}
-    row = _fitting(wanted, shape)
-    narrow = graph.cast(rows, np.dtype(kind))
-    names[given.name] = graph.do("Reshape", narrow, graph.constant(np.array([-1, *row], dtype=np.int64)))
-    for node in own.graph.node:
-        if len(node.output) != 1 or any(not name for name in node.input):
-            raise ConfigError(f"The operator {quoted(node.op_type)} of the encoder cannot be exported within a model.")
-        settings: dict[str, Any] = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        settings |= {"domain": node.domain} if node.domain else {}
-        names[node.output[0]] = graph.do(node.op_type, *(names[name] for name in node.input), **settings)
-    out = graph.do("Flatten", names[own.graph.output[0].name], axis=1)
-    wide: AnyArray | type = np.float64
-    return _finite(graph, graph.cast(out, wide), rows)
-
-
-def _finite(graph: OnnxGraph, value: str, rows: str) -> str:
-    """Return the value with 0 for what is not finite, but NaN for rows that hold NaN: pgfl would refuse them."""
-    unknown = graph.do("Or", graph.do("IsNaN", value), graph.do("IsInf", value))
-    known = graph.do("Where", unknown, graph.constant(0.0), value)
-    nothing = graph.do("Mul", graph.do("ReduceMean", rows, axes=[1], keepdims=1), graph.constant(0.0))
-    return graph.do("Add", known, nothing)

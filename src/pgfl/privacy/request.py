@@ -116,16 +116,8 @@ class Privacy:
         """
         if encoding is None:
             return self
-        if encoding.read_from_records == (MAP_OF_RECORDS,):
-            raise PrivacyError(
-                "The row map was chosen by looking at records, which privacy does not allow; name a map, or let "
-                "`pgfl plan` choose one from public facts."
-            )
         if encoding.read_from_records:
-            raise PrivacyError(
-                f"The bounds, categories or labels of column {quoted(encoding.read_from_records[0])} were read from "
-                "records, which privacy does not allow; state public ones."
-            )
+            raise PrivacyError(_from_records(encoding))
         if self.guarantee == "required" and (learnt := next((one for one in encoding.maps if not one.public), None)):
             raise PrivacyError(
                 f"The map {quoted(learnt.kind)} may have been trained on these records, which privacy does not allow; "
@@ -240,3 +232,16 @@ class Privacy:
 def _longest(test: TestSet) -> float:
     """The largest norm of a held-out row."""
     return float(np.sqrt(np.einsum("ij,ij->i", test.features, test.features).max(initial=0.0)))
+
+
+def _from_records(encoding: RowEncoding) -> str:
+    column = encoding.read_from_records[0]
+    if column == MAP_OF_RECORDS:
+        return (
+            "The row map was chosen by looking at records, which privacy does not allow; name a map, or let "
+            "`pgfl plan` choose one from public facts."
+        )
+    return (
+        f"The bounds, categories or labels of column {quoted(column)} were read from records, which privacy does not "
+        "allow; state public ones."
+    )
