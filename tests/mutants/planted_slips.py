@@ -116,7 +116,7 @@ SLIPS: tuple[Mutant, ...] = (
         "generated data with one's own records put in still counts as generated",
         "It gets seeded noise.",
         "Federation.replace",
-        'own = {"generated": False} if {"features", "targets"} & set(changes) else {}',
+        'own = {"generated": False} if {"features", "targets", "weights"} & set(changes) else {}',
         "own: dict[str, object] = {}",
         (RULES + "test_generated_data_with_ones_own_records_put_in_is_ones_own",),
     ),
