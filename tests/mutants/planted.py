@@ -215,6 +215,18 @@ MECHANISM: tuple[Mutant, ...] = (
         ("tests/simulate/test_automatic_rho.py::test_under_privacy_no_record_is_looked_at",),
     ),
     Mutant(
+        "step-from-records",
+        "FedAvg's step, chosen by itself, follows from the records, under privacy as well",
+        "The step is public: it would tell the spectrum of everybody's rows, unnoised.",
+        "with_step",
+        "with_rho(one_step, objectives, federation, options, communicator)",
+        "with_rho(one_step, objectives, federation, replace(options, privacy=None), communicator)",
+        (
+            "tests/simulate/test_automatic_rho.py::"
+            "test_under_privacy_fedavg_s_step_looks_at_no_record_and_keeps_its_guarantee",
+        ),
+    ),
+    Mutant(
         "ridge-constraint-dropped",
         "ridge's ‖w‖ ≤ W is dropped",
         "The change grows with the model that the server sends.",

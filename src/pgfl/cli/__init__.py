@@ -54,7 +54,7 @@ class _Argument(TyperArgument):
         self.help = help
 
 
-typer.main.TyperArgument = _Argument  # type: ignore[misc, attr-defined]
+typer.main.TyperArgument = _Argument  # type: ignore[attr-defined]
 
 
 class LazyGroup(TyperGroup):

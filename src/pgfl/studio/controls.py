@@ -227,14 +227,14 @@ def owner_of(sentence: str) -> str | None:
 
 def implied(before: Config, after: Config, control: str) -> str:
     """Return what else a change of a control has changed, in a sentence; nothing if it changed itself alone."""
-    shown = {one.name: (one.label, one.shown) for one in SLIDERS} | {one.name: (one.label, str) for one in CHOICES}
     found = []
     for one in (*SLIDERS, *CHOICES):
         old, new = one.read(before), one.read(after)
         if one.name != control and old is not None and new is not None and old != new:
-            label, text = shown[one.name]
-            words = [_WORDS.get(text(value), text(value)) for value in (old, new)]
-            found.append(f"{label} from {words[0]} to {words[1]}")
+            words = [
+                _WORDS.get(str(value), f"{value:.6g}" if isinstance(value, float) else value) for value in (old, new)
+            ]
+            found.append(f"{one.label} from {words[0]} to {words[1]}")
     return f"This also changes {', '.join(found)}." if found else ""
 
 

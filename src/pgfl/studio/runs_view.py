@@ -128,7 +128,7 @@ def difference(runs: Sequence[RunEntry]) -> list[tuple[str, list[str]]]:
     """Return the keys in which configs differ, with the value of each run; a dash where it has none."""
     flat = [_flat(run.config) for run in runs]
     keys = [key for one in flat for key in one]
-    found = []
+    found: list[tuple[str, list[str]]] = []
     for key in dict.fromkeys(keys):
         values = [_text(one[key]) if key in one else "—" for one in flat]
         section = key.partition(".")[0]
