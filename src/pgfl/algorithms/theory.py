@@ -24,7 +24,7 @@ def cluster_objective(federation: Federation, objective: MarginObjective, cluste
     rows = np.concatenate([np.arange(*federation.offsets[k : k + 2]) for k in clients])
     share = np.repeat(1.0 / federation.counts[clients], federation.counts[clients])
     ridge = objective.lam * (1.0 / federation.server_sizes[federation.client_server[clients]]).sum()
-    targets = federation.weighted_targets(rows)
+    targets = federation.weighted_targets(rows).astype(float)
     return ClusterObjective(objective, federation.features[rows].astype(float), targets, share, ridge)
 
 

@@ -617,7 +617,7 @@ def _weights_of(name: str, client: ClientData, count: int) -> Floats:
     found = column_of(np.atleast_1d(_double(name, client.weights)))
     if found.shape != (count,):
         raise DataError(f"Client {name} has {count} samples but {found.size} weights.")
-    return found
+    return np.asarray(found, dtype=np.float64)
 
 
 def _check_weights(weights: AnyFloats, rows: int) -> None:

@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def release_prefix(training: str) -> str:
     return f"{training[:16]}/"
 
 
-def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
+def decline(round: int, reason: StrEnum, final: bool = False) -> bytes:
     """The frame of a refusal. Its text is one of a few constants, so that it cannot carry anything of the data."""
     log.info("round %d is declined: %s", round, reason)
     return encode(messages.Decline(round=round, reason=str(reason), final=final))
