@@ -5,11 +5,12 @@
     python -m benchmarks.defaults --splits 2 --only mlmRev/Exam
     python -m benchmarks.defaults --report               # only the tables of what was kept
 
-Every config is the one that `pgfl init` writes, with bounds that a person who knows the field might state; private ones
-are planned from public facts, as `pgfl init --epsilon` does (`--no-plan`: settings of `pgfl init --no-plan`). A plan is
-made once per table, ε and trust. Without privacy models are compared with least squares or logistic regression on the
-same encoded rows: one model for all (with a term for every cluster) and one model per cluster. `--set` changes a key of
-all configs, as `pgfl run --set` does. Every run is appended to a file (`--keep`), and is not repeated if it is there.
+Tables of what was found are in DEFAULTS.md. Every config is the one that `pgfl init` writes, with bounds that a
+person who knows the field might state; private ones are planned from public facts, as `pgfl init --epsilon` does
+(`--no-plan`: settings of `pgfl init --no-plan`). A plan is made once per table, ε and trust. Without privacy models
+are compared with least squares or logistic regression on the same encoded rows: one model for all (with a term for
+every cluster) and one per cluster. `--set` changes a key of all configs, as `pgfl run --set` does. Every run is
+appended to a file (`--keep`), and is not repeated if it is there.
 """
 
 from __future__ import annotations
