@@ -318,11 +318,9 @@ def train_runs(
         if options.privacy is not None and start is None:
             options = replace(options, privacy=rest_of(options.privacy, found.reserved, options.rounds))
         if found.choice is not None and (round := found.choice.round(options.rounds)):
-            parts = replace(options, rounds=round, discover=False)
+            parts, placed = replace(options, rounds=round, discover=False), found.federation
             watching = (Charge(found), *observers)
-            begun = train_runs(
-                lambda run: found.federation, algorithm, objectives, parts, progress=progress, observers=watching
-            )
+            begun = train_runs(lambda run: placed, algorithm, objectives, parts, progress=progress, observers=watching)
             if begun.ended_by is not None:  # it diverged, or nobody has anything left to spend
                 return found.counted(begun)
             found, earlier = found.after_choice(begun), Continuation(begun)
