@@ -116,7 +116,6 @@ def record_losses(objective: Objective, models: AnyFloats, features: AnyFloats, 
     rows, labels = features.astype(np.float64), targets.astype(np.float64)
     if isinstance(objective, BatchedObjective):
         many = [np.broadcast_to(w, (len(labels), len(w))) for w in held]
-        found = [objective.loss(w, rows[:, None, :], labels[:, None], one) for w in many]
-    else:
-        found = [[objective.loss(w, rows[[i]], labels[[i]], one[i]) for i in range(len(labels))] for w in held]
+        return np.asarray([objective.loss(w, rows[:, None, :], labels[:, None], one) for w in many]).T
+    found = [[objective.loss(w, rows[[i]], labels[[i]], one[i]) for i in range(len(labels))] for w in held]
     return np.asarray(found, dtype=np.float64).T
