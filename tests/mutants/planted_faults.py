@@ -57,11 +57,11 @@ FAULTS: tuple[Mutant, ...] = (
         "a client in a cluster that is not trained holds up every change",
         "After a typo a running site ignores all changes, and an expelled client goes on.",
         "Site._poll_membership",
-        "members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours))",
+        "members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours), coming.invited)",
         "clusters = {name: client.cluster for name, client in coming.clients.items()}\n"
         "if not set(clusters.values()) <= set(self.state.training.clusters):\n"
         "    return\n"
-        "members = Members(clusters, frozenset(coming.neighbours))",
+        "members = Members(clusters, frozenset(coming.neighbours), coming.invited)",
         (COMMANDS + "test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_up_the_others",),
     ),
     Mutant(

@@ -263,7 +263,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "site-forgets-the-expelled",
         "a client that was expelled and admitted again has released nothing",
         "An expulsion is a way to spend again.",
-        "SiteStore.admit",
+        "SiteStore._admit",
         "self._db.execute('INSERT INTO clients (name, key, cluster, admitted, releases) VALUES (?, ?, ?, ?, "
         "coalesce((SELECT releases FROM expelled WHERE key = ?), 0)) ON CONFLICT (name) DO UPDATE SET "
         "cluster = excluded.cluster', (name, key.line, cluster, time.time(), key.line))",

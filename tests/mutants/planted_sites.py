@@ -46,7 +46,7 @@ SITES: tuple[Mutant, ...] = (
         "name-bound-while-admitted-only",
         "the name of an expelled client can be given to another key",
         "The revoked key trained on the new one's account.",
-        "SiteStore.admit",
+        "SiteStore._admit",
         "bound is not None and bound[0] != key.line",
         "False",
         (STORE + "test_a_key_has_one_name_and_a_name_one_key",),

@@ -327,6 +327,7 @@ def test_the_operator_sees_and_revokes_who_is_invited(north):
 
 def test_nothing_is_written_before_the_owner_agrees(north, tmp_path, table, monkeypatch):
     home = tmp_path / "ann"
+    monkeypatch.setattr(Participant, "run", lambda self: "it took part")
     for answer in ("n\n", "", "\n"):
         monkeypatch.setattr("sys.stdin", __import__("io").StringIO(answer))
         code, out, err = run("client", "join", invitation(north), "--table", table, "--home", home)
