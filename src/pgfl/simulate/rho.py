@@ -174,7 +174,7 @@ def with_step(
 
 
 def _with_step_number(algorithm: Algorithm, step: float) -> Algorithm:
-    return replace(algorithm, step_size=step)  # type: ignore[type-var, call-arg]
+    return replace(algorithm, step_size=step)  # type: ignore[type-var]
 
 
 def with_number(algorithm: Algorithm, rho: float) -> Algorithm:
