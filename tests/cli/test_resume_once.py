@@ -288,4 +288,8 @@ def test_a_second_run_on_a_table_is_told_of_the_first_and_that_what_they_spend_a
     (line,) = said(place / "private.toml", "--out", place / "fourth")
     assert f"3 times, last in {place / 'third'}" in line
     shutil.copy(place / "clients.csv", place / "other.csv")  # notes go by the place of a table, not by its records
-    assert said(place / "private.toml", "--set", f"data.table={place / 'other.csv'}", "--out", place / "fifth") == []
+    other = (place / "private.toml", "--set", f"data.table={place / 'other.csv'}")
+    refused(
+        "run", *other, "--set", "data.target=nothing", *SECURE, "--out", place / "fifth"
+    )  # and so has spent nothing
+    assert said(*other, "--out", place / "fifth") == []

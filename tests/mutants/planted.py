@@ -134,7 +134,7 @@ MECHANISM: tuple[Mutant, ...] = (
         "safe-noise-quietly-seeded",
         'noise = "secure" draws seeded noise',
         "A run that is labelled float-safe is not.",
-        "calibrate",
+        "simulate.draws:calibrate",
         "SecureNoise(layout.model_length) if secure else SeededNoise(normals)",
         "SeededNoise(normals)",
         ("tests/privacy/test_calibration.py::test_a_simulation_that_asks_for_float_safe_noise_gets_it",),

@@ -116,8 +116,9 @@ DISCOVERY: tuple[Mutant, ...] = (
         "losses at a choice are taken at models that the records of all clients have moved",
         "Every client's choice tells of every other client's records, and nobody is charged for it.",
         "Sketches.choose",
-        "record_losses(self._objective, models,",
-        "record_losses(self._objective, models + self._federation.targets.mean(),",
+        "record_losses(self._objective, models, *self._federation.rows(client)) @ contrasts.T",
+        "record_losses("
+        "self._objective, models + self._federation.targets.mean(), *self._federation.rows(client)) @ contrasts.T",
         (WORLDS,),
     ),
     Mutant(

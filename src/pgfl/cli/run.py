@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pgfl.config.section import DataSection
     from pgfl.results.result import Result
     from pgfl.simulate.communicator import Communicator
+    from pgfl.simulate.observers import Observer
+    from pgfl.simulate.simulator import Simulator
 
 DEFAULT_PRESET = "private-huber"
 RESULTS = Path("results")
@@ -220,14 +222,30 @@ def _result(config: Config, folder: Path, communicator: Communicator, resume: bo
     if communicator.broadcast(lambda: resume and is_complete(folder)):
         with run_folder:
             return communicator.collective(lambda: _finished(folder, communicator))
-    if communicator.first:
-        _say_what_adds_up(config, folder)
+    watching = [_earlier_runs(config, folder)] if communicator.first else []
     advice = f"{command} --resume --out {folder}"
     with communicator.report_lost_process(checkpoint_folder(folder, config), advice), run_folder:
         with progress.rounds(shown=communicator.first and not quiet) as report:
-            result = experiment.run(config, out=folder, resume=resume, progress=report, communicator=communicator)
+            result = experiment.run(
+                config, out=folder, resume=resume, progress=report, communicator=communicator, observers=watching
+            )
         run_folder.save(result)
     return result
+
+
+def _earlier_runs(config: Config, folder: Path) -> Observer:
+    """Return an observer for the start of training: a run that is refused before has spent nothing, nor does it now."""
+    from pgfl.simulate.observers import Observer
+
+    class EarlierRuns(Observer):
+        said = False
+
+        def on_start(self, simulator: Simulator) -> None:
+            if not self.said:
+                self.said = True
+                _say_what_adds_up(config, folder)
+
+    return EarlierRuns()
 
 
 def _say_what_adds_up(config: Config, folder: Path) -> None:
