@@ -118,8 +118,8 @@ def test_report_and_lab_never_reach_into_an_engine(room):
 def test_public_names_are_these():
     assert pgfl.__all__ == [
         "PGFL", "Algorithm", "Bounds", "BudgetSpent", "Checkpoints", "ClientData", "ClientRule", "Column",
-        "Comparison", "ConfigError", "DataError", "Decaying", "Diverged", "ExactDiffusion", "ExactMixing", "Facts",
-        "FedAvg", "Federation", "GradientSteps", "Graph", "Hinge", "Huber", "Interrupted", "KernelError",
+        "Comparison", "ConfigError", "DataError", "Decaying", "Delays", "Diverged", "ExactDiffusion", "ExactMixing",
+        "Facts", "FedAvg", "Federation", "GradientSteps", "Graph", "Hinge", "Huber", "Interrupted", "KernelError",
         "LedgerError", "LinearisedStep", "Logistic", "MarginObjective", "MissingExtra", "Model",
         "NeighbourhoodAverage", "NetworkError", "Objective", "Observer", "OneStep", "OneStepUpdate", "Pair",
         "PgflError", "Privacy", "PrivacyError", "ProximalStep", "Result", "ResultError", "Ridge", "RowMap",

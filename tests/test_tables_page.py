@@ -25,7 +25,7 @@ def test_python_runs_and_prints_what_its_comments_say(code, capsys):
 
 
 def test_the_config_is_valid_and_bounds_a_row_by_the_root_of_six():
-    (text,) = blocks(PAGE, "toml")
+    text, _ = blocks(PAGE, "toml")
     config = parse(tomllib.loads(text))
     assert warnings(config) == []
     data = config.data

@@ -177,7 +177,8 @@ class Objective(ABC):
     `task` decides how predictions are measured: "regression" (values), "classification" (labels 0 and 1) or
     "multiclass" (labels 0 … C − 1). `label_kind` is what a declared target must be; None accepts any declaration.
     `needs_bounds` are the keys of [privacy] without which no gradient is bounded. `compiled_form` names the kernels
-    that compute the same loss. The fields of a dataclass are keys of [objective] (see `setting`).
+    that compute the same loss. With `takes_weights` targets may be (…, D, 2), with a weight for every record. The
+    fields of a dataclass are keys of [objective] (see `setting`).
     """
 
     kind: ClassVar[str] = "custom"
@@ -186,6 +187,7 @@ class Objective(ABC):
     suitable_targets: ClassVar[str] = "finite numbers"
     needs_bounds: ClassVar[tuple[str, ...]] = ()
     compiled_form: ClassVar[str | None] = None
+    takes_weights: ClassVar[bool] = False
     lam: float = 0.0
     tolerance: float = 1e-10
     convex: bool = True

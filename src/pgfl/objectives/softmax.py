@@ -249,6 +249,7 @@ class Softmax(BatchedObjective):
 
     kind: ClassVar[str] = "softmax"
     compiled_form: ClassVar[str | None] = "softmax"
+    takes_weights: ClassVar[bool] = True
     task: ClassVar[Task] = "multiclass"
     label_kind: ClassVar[LabelKind | None] = "labels"
     suitable_targets: ClassVar[str] = "whole labels from 0 to `classes` − 1"

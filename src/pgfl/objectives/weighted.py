@@ -17,7 +17,6 @@ from pgfl.arrays import AnyFloats, Array, Bools
 from pgfl.errors import ConfigError
 from pgfl.objectives.interface import BatchedObjective, Bounds, LabelKind, Objective, Prepared, Task, parted
 from pgfl.objectives.margins import MarginObjective
-from pgfl.objectives.softmax import Softmax
 
 
 def weighted(objective: Objective, cap: float) -> Objective:
@@ -31,11 +30,11 @@ def weighted(objective: Objective, cap: float) -> Objective:
         return replace(objective, cap=max(cap, objective.cap))
     if isinstance(objective, MarginObjective):
         return WeightedMargins(objective.lam, objective.tolerance, objective, cap)
-    if isinstance(objective, Softmax):
+    if isinstance(objective, BatchedObjective) and objective.takes_weights:
         return WeightedClasses(objective.lam, objective.tolerance, objective, cap)
     raise ConfigError(
-        f"Records with weights need a loss of margins or softmax; leave the weights out, or make {objective.kind} a "
-        "MarginObjective."
+        "Records with weights need a loss that takes them (`takes_weights`); leave the weights out, or make "
+        f"{objective.kind} a MarginObjective."
     )
 
 
@@ -163,9 +162,9 @@ class WeightedMargins(_Weighted, MarginObjective):
 
 @dataclass(frozen=True)
 class WeightedClasses(_Weighted):
-    """Softmax regression whose records have weights."""
+    """A loss that takes weights with its targets, as softmax regression does."""
 
-    base: Softmax = None  # type: ignore[assignment]
+    base: BatchedObjective = None  # type: ignore[assignment]
 
     def value_and_gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
         """The weighted mean loss and its gradient."""
