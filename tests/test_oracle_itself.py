@@ -401,6 +401,7 @@ def test_on_one_server_the_duals_of_a_cluster_sum_to_zero(noise):
         assert max(np.abs(dual).max() for dual in after.duals.values()) > 1e-3
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", LOSSES)
 def test_one_server_reaches_the_central_optimum(kind):
     problem = random_problem(7, kind, "single-server", tau=no_tau, rho=2.0)

@@ -46,6 +46,7 @@ def test_at_the_defaults_a_federation_is_as_good_as_one_model_of_all_rows(walked
         assert figure["value"] > centralised(name, folder, cluster, at_its_own_defaults=True) - 0.01, cluster
 
 
+@pytest.mark.proof
 def test_predictions_come_in_the_order_of_the_rows_and_equal_the_model(walked):
     name, folder = walked
     table, out = folder / f"{name}.csv", folder / "predictions.csv"

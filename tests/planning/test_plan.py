@@ -155,6 +155,7 @@ def test_a_picture_shows_every_level_of_trust_beside_the_limit(planned):
     assert axes.lines[3].get_ydata()[0] == planned.limit
 
 
+@pytest.mark.proof
 def test_a_plan_shows_every_level_of_trust(planned):
     assert set(planned.by_trust) == {"local", "masked", "site"}
     assert planned.by_epsilon == planned.by_trust["local"]

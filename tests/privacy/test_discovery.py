@@ -160,6 +160,7 @@ def test_the_budget_holds_with_what_finding_cost(trust, more):
     assert "finding them cost ε = " in result.notes[0] and "of 8" in result.notes[0]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("trust", "more"),
     [("local", {}), pytest.param("masked", {"contributors": 1, "colluders": 0}, marks=pytest.mark.proof)],
@@ -228,6 +229,7 @@ def test_hidden_clusters_are_found_within_the_budget():
     assert np.mean(agreement) > 0.9, agreement
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(6340, 6342))
 def test_one_cluster_is_never_split_and_the_answer_says_what_it_means(seed):
     result = found(hidden(seed, clusters=1))

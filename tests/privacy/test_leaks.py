@@ -161,7 +161,14 @@ def private(noise="seeded", **settings):
 
 
 @pytest.mark.parametrize(
-    ("engine", "bug"), [("numpy", False), ("numba", False), ("jax", False), ("numpy", True), ("jax", True)]
+    ("engine", "bug"),
+    [
+        ("numpy", False),
+        pytest.param("numba", False, marks=pytest.mark.proof),
+        ("jax", False),
+        ("numpy", True),
+        ("jax", True),
+    ],
 )
 def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(engine, bug):
     algorithm, wiretap = PGFL(rho=RHO, tau=0.2), Wiretap()

@@ -24,6 +24,7 @@ def private(name, epsilon, blind=False, **changes):
     return train(made, PGFL(rho=5.0), objective, privacy=privacy, **{"rounds": 60, "record_every": 60} | changes)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("name", "epsilon"), DROWNED)
 def test_useless_runs_are_drowned(name, epsilon):
     result, blind = private(name, epsilon), private(name, epsilon, blind=True)

@@ -203,6 +203,7 @@ def scene(gamma=0.15, families=1, clusters=3, seed=11):
     return made.replace(targets=made.targets + moved, truth=truth)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("algorithm", [STEPS, PGFL(5.0, "auto"), ExactMixing(5.0, "auto")])
 @pytest.mark.parametrize("gamma", [0.05, 0.5])
 def test_learning_from_others_is_never_worse_than_learning_alone(algorithm, gamma):
@@ -216,6 +217,7 @@ def test_learning_from_others_is_never_worse_than_learning_alone(algorithm, gamm
         assert learned < alone - 1.0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("participants", ["all", 3])
 def test_families_learn_from_their_own_only(participants):
     data = scene(0.1, families=2, clusters=6)

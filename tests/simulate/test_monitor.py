@@ -141,6 +141,7 @@ class GoesDown(Checkpoints):
             raise KeyboardInterrupt
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("private", [False, True])
 def test_a_resumed_run_has_the_same_verdict_and_the_same_end(tmp_path, private):
     made, objective = federation("fair")

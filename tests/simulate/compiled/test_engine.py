@@ -63,11 +63,12 @@ def same_bits(one, other):
         np.testing.assert_array_equal(values, other.history[name])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 @pytest.mark.parametrize("objective", [Ridge(), Huber()])
 @pytest.mark.parametrize("participants", ["all", 3])
 @pytest.mark.parametrize("client", ["admm", "gradient"])
-@pytest.mark.parametrize("dimension", [6, pytest.param(60, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("dimension", [6, 60])
 def test_batches_and_threads_change_no_bit(monkeypatch, engine, objective, participants, client, dimension):
     settings = {"rounds": 20, "runs": 3, "participants": participants, "engine": engine}
     algorithm = PGFL(rho=40.0, tau=0.2, client=client)
