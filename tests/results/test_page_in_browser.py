@@ -75,7 +75,8 @@ def test_dragging_zooms_all_charts_into_the_same_rounds(page):
         assert min(rounds_marked(page, chart)) >= 100
         assert max(rounds_marked(page, chart)) <= 150
     page.mouse.move(*place(page, 0.0, chart=1))
-    assert page.locator(".tip").nth(1).inner_text().startswith("round 100\n")
+    first = int(page.locator(".tip").nth(1).inner_text().split("\n")[0].removeprefix("round "))
+    assert first in (100, 101)  # a pixel of the whole chart is almost half a round
     page.mouse.move(*place(page, 1.0))
     assert values_shown(page) == (150, pytest.approx(NMSD[150], rel=1e-3))
 
