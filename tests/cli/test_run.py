@@ -25,7 +25,7 @@ class Experiment:
     def __init__(self):
         self.calls, self.failure, self.noise = [], None, None
 
-    def run(self, config, *, out, resume, progress, communicator):
+    def run(self, config, *, out, resume, progress, communicator, observers):
         self.calls.append((config, out, resume))
         if progress is not None:
             progress(1, config.rounds, {"nmsd": 0.1})
