@@ -154,7 +154,7 @@ PICTURED = ("results/test_report.py", "cli/test_run.py", "test_found_once.py")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "quick: runs in `make quick`, which covers every room in under 30 seconds")
+    config.addinivalue_line("markers", "quick: runs in `make quick`, which covers every room in under a minute")
     config.addinivalue_line("markers", "proof: takes long; runs in `make proofs`, not in `make test`")
     config.addinivalue_line("markers", "forks: runs in a process of its own, because a fork among threads can deadlock")
 
