@@ -77,4 +77,5 @@ async def _serve(network: LocalNetwork, threads: list[threading.Thread]) -> None
     sites = [Site(load_site(network.home(name) / "site.toml")) for name in network.federation.server_ids]
     for thread in threads:
         thread.start()
-    await asyncio.wait_for(asyncio.gather(*(site.run() for site in sites)), 300)
+    async with asyncio.timeout(300):
+        await asyncio.gather(*(site.run() for site in sites))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -391,6 +393,26 @@ def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
 
     asyncio.run(scenario())
     assert north.down[0][1] == "it did not reply in 0.3 s"
+
+
+def test_a_link_that_is_stopped_as_a_reply_arrives_ends(pair):
+    """`asyncio.wait_for` of Python 3.11 returns the reply and forgets the stop: the site would never end."""
+    north, south = pair
+    north.neighbours["south"] = Neighbour(south.certificate, "127.0.0.1:1")
+    certificate = ssl.PEM_cert_to_DER_cert(south.certificate.pem.decode())
+    shown = SimpleNamespace(certificate=certificate, send=lambda frame: None)
+
+    async def scenario():
+        talk = PeerConnection(north.service, calls=False)
+        talk.on_open(shown)
+        waiting = asyncio.ensure_future(talk.reply(b"a question"))
+        await asyncio.sleep(0)
+        talk.on_frame(south.receive("north", None))
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return waiting.cancelled()
+
+    assert asyncio.run(scenario())
 
 
 def test_a_neighbour_that_says_what_was_not_asked_is_called_again(pair, monkeypatch):

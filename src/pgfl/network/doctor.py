@@ -145,7 +145,12 @@ def _connect(address: str, proxies: Proxies, seconds: float) -> socket.socket:
     """Connect as a call does, through the proxy if there is one; raise `OSError`, `ValueError` or `BadConnection`."""
     if (proxy := proxies.of(address)) is None:
         return socket.create_connection(host_and_port(address), timeout=seconds)
-    connection = asyncio.run(asyncio.wait_for(proxy.tunnel(address), seconds))
+
+    async def tunnel() -> socket.socket:
+        async with asyncio.timeout(seconds):
+            return await proxy.tunnel(address)
+
+    connection = asyncio.run(tunnel())
     connection.settimeout(seconds)
     return connection
 

@@ -125,7 +125,8 @@ class PeerConnection:
         self._asked.append(reply)
         self._connection.send(question)
         try:
-            return await asyncio.wait_for(reply, REPLY_SECONDS)
+            async with asyncio.timeout(REPLY_SECONDS):  # `wait_for` may swallow that the link is stopped
+                return await reply
         except TimeoutError:
             raise BadConnection(f"it did not reply in {REPLY_SECONDS:g} s") from None
 
@@ -271,7 +272,8 @@ class PeerLink:
             except Malformed as error:
                 self.on_down(self.peer, f"its reply is malformed: {error}")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._called.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._called.wait()
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _connected(self) -> PeerConnection:
