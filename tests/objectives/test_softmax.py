@@ -106,6 +106,16 @@ def test_a_solution_is_as_near_as_it_says(features, scale):
         assert np.linalg.norm(w - best) <= error + off + 1e-13 * (1.0 + np.linalg.norm(w))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_repeat_are_solved_with_fewer_rows_than_features(seed):
+    """Their XXᵀ is singular: in its inner products conjugate gradients grew without limit."""
+    rng = np.random.default_rng(seed)
+    x = np.repeat(rng.standard_normal((2, 5, 30)), 3, axis=1)
+    y, counts = rng.integers(0, 3, (2, 15)).astype(float), np.full(2, 15.0)
+    _, errors = Softmax(classes=3).prepare(x, y, counts, np.full(2, 2e-4)).solve(np.zeros((2, 90)))
+    assert (errors <= 1e-8).all()
+
+
 @pytest.mark.parametrize("features", [4, 20], ids=["feature space", "sample space"])
 def test_company_changes_no_bit(features):
     *data, centre = drawn(clients=6, features=features, scale=2.0)

@@ -73,30 +73,34 @@ def one_hot(targets: Array, classes: int) -> Array:
 
 
 def prepare_softmax(objective: SoftmaxLoss, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
-    """Factor the majoriser in sample space if there are fewer rows than features, else in feature space."""
+    """Factor the majoriser, where there are fewer rows than features in an orthonormal basis of what the rows span.
+
+    XXᵀ would be cheaper than a basis, but rows that repeat make it singular, and conjugate gradients grow without limit
+    in directions that its inner products do not see.
+    """
     xp = features.__array_namespace__()
-    in_samples = features.shape[-2] <= features.shape[-1]
-    small = gram(features if in_samples else xp.matrix_transpose(features), xp)
-    bend, weights = small, parted(targets, features.ndim - 1)[1]
-    if weights is not None:  # XᵀCX, or CXXᵀ, whose products with coordinates are XᵀCX's with models
-        turned = xp.matrix_transpose(features)
-        bend = weights[..., None] * small if in_samples else xp.matmul(turned, weights[..., None] * features)
+    rows, basis = features, xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
+    if features.shape[-2] < features.shape[-1]:
+        basis, upper = xp.linalg.qr(xp.matrix_transpose(features))
+        rows = xp.matrix_transpose(upper)
+    turned, weights = xp.matrix_transpose(rows), parted(targets, features.ndim - 1)[1]
+    bend = gram(turned, xp) if weights is None else xp.matmul(turned, weights[..., None] * rows)
     bound = (CURVATURE / counts)[:, None, None] * bend + modulus[:, None, None] * xp.eye(
-        small.shape[-1], dtype=small.dtype
+        bend.shape[-1], dtype=bend.dtype
     )
-    matrix = small if in_samples else xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
-    return OnClasses(features, matrix, xp.linalg.inv(bound), targets, counts, modulus, objective)
+    return OnClasses(features, rows, basis, xp.linalg.inv(bound), targets, counts, modulus, objective)
 
 
 @dataclass(frozen=True)
 class OnClasses(Batch):
-    """Unknowns z with W = c + zᵀX (sample space, `matrix` is XXᵀ) or W = c + zᵀ; the certificate is ‖∇‖/m.
+    """Unknowns z with W = c + zᵀQᵀ for a `basis` Q, or W = c + zᵀ without; the certificate is ‖∇‖/m.
 
-    `majoriser` is the inverse of ½XXᵀ/D + mI or ½XᵀX/D + mI.
+    `rows` are XQ, or X, and `majoriser` is the inverse of half their Gram matrix / D + mI.
     """
 
     features: Array
-    matrix: Array
+    rows: Array
+    basis: Array
     majoriser: Array
     targets: Array
     counts: Array
@@ -109,18 +113,19 @@ class OnClasses(Batch):
         own, features = self.but_features(index), pick(self.features, index)
         shape = (centre.shape[0], self.objective.width, features.shape[-1])
         base = xp.matmul(features, xp.matrix_transpose(xp.reshape(centre, shape)))
-        in_samples = self.matrix.shape[-1] > 0
         goal = GOAL * tolerance_for(self.objective, centre.dtype, xp)
-        z, error = _Descent(own, None if in_samples else features, base, xp).solve(goal)
-        moves = xp.matmul(xp.matrix_transpose(z), features) if in_samples else xp.matrix_transpose(z)
+        z, error = _Descent(own, base, xp).solve(goal)
+        moves = xp.matrix_transpose(z)
+        if own.basis.shape[-1]:
+            moves = xp.matmul(moves, xp.matrix_transpose(own.basis))
         return centre + xp.reshape(moves, centre.shape), error
 
 
 class _Descent:
-    """One solve: margins Xc at z = 0; `columns` is X in feature space. Arrays are (clients, rows or features, C)."""
+    """One solve: margins Xc at z = 0. Arrays are (clients, rows or coordinates, C)."""
 
-    def __init__(self, own: OnClasses, columns: Array | None, base: Array, xp: Namespace) -> None:
-        self.own, self.columns, self.base, self.xp = own, columns, base, xp
+    def __init__(self, own: OnClasses, base: Array, xp: Namespace) -> None:
+        self.own, self.base, self.xp = own, base, xp
         targets, weights = parted(own.targets, 2)
         self.labels = one_hot(targets, base.shape[-1])
         inside = within(base.shape[-2], own.counts, xp)
@@ -134,7 +139,7 @@ class _Descent:
         def looked_at(z: Array, margin: Array) -> tuple[Array, Array, Array]:
             chance = chances(margin)
             gradient = self.pulled((chance - self.labels) * self.share) + self.modulus * z
-            return chance, gradient, self.norm(gradient) / self.own.modulus
+            return chance, gradient, _dot(gradient, gradient) ** 0.5 / self.own.modulus
 
         def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
             running, z, margin, chance, gradient, _ = state
@@ -153,11 +158,10 @@ class _Descent:
         xp = self.xp
         safe = -xp.matmul(self.own.majoriser, gradient)
         newton, image = self.newton(running, chance, gradient, safe, self.image(safe))
-        across = self.paired(newton, image)
-        lean, bend = _dot(z, across), _dot(newton, across)
-        value, size = self.loss(margin), _dot(z, margin - self.base if self.columns is None else z)
-        slack = ROUNDING * xp.finfo(z.dtype).eps * (xp.abs(value) + 0.5 * self.own.modulus * xp.abs(size) + 1.0)
-        descent = SUFFICIENT_DECREASE * _dot(gradient, across)
+        lean, bend = _dot(z, newton), _dot(newton, newton)
+        value, terms = self.loss(margin), self.terms(margin)
+        slack = ROUNDING * xp.finfo(z.dtype).eps * (terms + 0.5 * self.own.modulus * _dot(z, z) + 1.0)
+        descent = SUFFICIENT_DECREASE * _dot(gradient, newton)
 
         def enough(step: Array) -> Array:
             risen = self.loss(margin + step[:, None, None] * image) - value
@@ -169,10 +173,7 @@ class _Descent:
     def newton(
         self, running: Array, chance: Array, gradient: Array, first: Array, first_image: Array
     ) -> tuple[Array, Array]:
-        """Newton's step by preconditioned conjugate gradients, and its change of the margins.
-
-        In sample space inner products are those of the models, aᵀ(XXᵀ)b; there Newton's operator is symmetric.
-        """
+        """Newton's step by preconditioned conjugate gradients, and its change of the margins."""
         xp = self.xp
 
         def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -180,17 +181,17 @@ class _Descent:
             weighted = chance * direction_image
             weighted = weighted - chance * xp.sum(weighted, axis=-1, keepdims=True)
             bent = self.pulled(weighted * self.share) + self.modulus * direction
-            length = xp.where(active, size / _positive(_dot(bent, self.paired(direction, direction_image))), 0.0 * size)
+            length = xp.where(active, size / _positive(_dot(bent, direction)), 0.0 * size)
             length = length[:, None, None]
             move, image, rest = move + length * direction, image + length * direction_image, rest - length * bent
             turned = xp.matmul(self.own.majoriser, rest)
             turned_image = self.image(turned)
-            left = _dot(rest, self.paired(turned, turned_image))
+            left = _dot(rest, turned)
             onward = (left / _positive(size))[:, None, None]
             direction, direction_image = turned + onward * direction, turned_image + onward * direction_image
             return active & (left > enough), move, image, rest, direction, direction_image, left
 
-        nothing, size = xp.zeros_like(first), -_dot(gradient, self.paired(first, first_image))
+        nothing, size = xp.zeros_like(first), -_dot(gradient, first)
         enough = FORCING**2 * size
         start = (running & (size > 0), nothing, xp.zeros_like(first_image), -gradient, first, first_image, size)
         _, move, image, *_ = iterate(body, start, INNER_STEPS, xp)
@@ -198,25 +199,23 @@ class _Descent:
 
     def image(self, z: Array) -> Array:
         """The change of the margins by z."""
-        return self.xp.matmul(self.own.matrix if self.columns is None else self.columns, z)
-
-    def paired(self, z: Array, image: Array) -> Array:
-        """The array whose products with coordinates are inner products of models."""
-        return image if self.columns is None else z
+        return self.xp.matmul(self.own.rows, z)
 
     def pulled(self, slopes: Array) -> Array:
-        """From slopes in the margins to coordinates of a gradient."""
-        return slopes if self.columns is None else self.xp.matmul(self.xp.matrix_transpose(self.columns), slopes)
-
-    def norm(self, z: Array) -> Array:
-        """The norm of the model of z."""
-        return self.xp.clip(_dot(z, self.image(z) if self.columns is None else z), 0.0, None) ** 0.5
+        """From slopes in the margins to a gradient."""
+        return self.xp.matmul(self.xp.matrix_transpose(self.own.rows), slopes)
 
     def loss(self, margin: Array) -> Array:
         """The mean loss of every client."""
         xp = self.xp
         chosen = xp.sum(margin * self.labels, axis=-1)
         return xp.sum((log_total(margin) - chosen) * self.share[..., 0], axis=-1)
+
+    def terms(self, margin: Array) -> Array:
+        """The size of what adds up to the loss and cancels there, which its rounding error is relative to."""
+        xp = self.xp
+        chosen = xp.sum(margin * self.labels, axis=-1)
+        return xp.sum((xp.abs(log_total(margin)) + xp.abs(chosen)) * self.share[..., 0], axis=-1)
 
 
 def _counted(features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
