@@ -33,9 +33,9 @@ WIDER = (
     "tests/privacy",
     "tests/algorithms/test_roles.py",
     "tests/simulate/test_training.py",
-    "tests/data",
+    "tests/federation",
     "tests/cli",
-    "tests/deploy",
+    "tests/network",
     "tests/masking",
 )
 TRIALS = 500  # a world, for an attack
@@ -68,9 +68,7 @@ class Copy:
     @classmethod
     def made_in(cls, folder: Path) -> Copy:
         folder.mkdir(parents=True)
-        for (
-            name
-        ) in COPIED:  # with what is compiled already: a process that compiles everything takes three times as long
+        for name in COPIED:  # with what is compiled already: a process that compiles it takes three times as long
             source = REPOSITORY / name
             if source.is_dir():
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("reproduction", "_build"))

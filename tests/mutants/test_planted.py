@@ -27,6 +27,7 @@ HARMLESS = replace(
 def test_every_bug_has_its_place_and_those_who_must_notice_exist():
     package = Package.at(SOURCE)
     assert {mutant.name: wrong for mutant in PLANTED if (wrong := wrong_with(mutant, package))} == {}
+    assert [path for path in run.WIDER if not (run.REPOSITORY / path).exists()] == []
 
 
 def wrong_with(mutant, package):
