@@ -162,6 +162,7 @@ def test_a_plan_shows_every_level_of_trust(planned):
     assert list(planned.described()["by_trust"]["site"]) == ["0.25", "1", "2", "4", "16"]
 
 
+@pytest.mark.proof
 def test_the_table_has_the_same_figure_for_the_plan_itself(planned):
     assert planned.by_trust["local"][SMALL.epsilon] == planned.predicted.value < planned.by_trust["local"][1.0]
 
