@@ -32,6 +32,7 @@ def undeclared(module, tree):
             yield name
 
 
+@pytest.mark.proof
 def test_every_import_is_declared():
     found = {module: missing for module, path in modules() if (missing := {*undeclared(module, parsed(path))})}
     assert not {module: missing for module, missing in found.items() if missing}

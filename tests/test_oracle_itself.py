@@ -425,11 +425,8 @@ def test_ridge_optimum_is_that_of_the_stacked_least_squares():
 @pytest.mark.parametrize(
     "shape",
     [
-        "uneven-servers",
-        *(
-            pytest.param(name, marks=pytest.mark.proof)
-            for name in ("ordinary", "cluster-at-one-server", "disconnected")
-        ),
+        pytest.param(name, marks=pytest.mark.proof)
+        for name in ("uneven-servers", "ordinary", "cluster-at-one-server", "disconnected")
     ],
 )
 def test_exact_mixing_reaches_the_optimum_and_the_plain_rule_does_not(shape):

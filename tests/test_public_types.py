@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import pgfl
 from tests.parsed import parsed
 
@@ -67,5 +69,6 @@ def offenders() -> list[str]:
     return found
 
 
+@pytest.mark.proof
 def test_no_public_signature_has_a_bare_any():
     assert offenders() == []

@@ -105,7 +105,9 @@ def test_the_claim_is_the_account_s():
 # --- what is shipped, and what is planted ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", TIGHT, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [TIGHT[0], *(pytest.param(case, marks=pytest.mark.proof) for case in TIGHT[1:])], ids=lambda case: case.name
+)
 def test_what_is_shipped_keeps_its_claim_and_reaches_nine_tenths_of_it(case):
     found = attack(case, "simulator", ENOUGH, ALPHA, seed=5)
     assert found.required == 0.9
@@ -126,7 +128,7 @@ def test_a_bound_that_is_not_attained_is_reported(ridge):
     assert 0.6 < found.ratio < 0.9
 
 
-@pytest.mark.parametrize("path", ["simulator", "device"])
+@pytest.mark.parametrize("path", ["simulator", pytest.param("device", marks=pytest.mark.proof)])
 @pytest.mark.parametrize("bug", bugs.PLANTED)
 def test_every_planted_bug_is_found(bug, path):
     trials = 800 if bug == "variance halved" else 200
@@ -209,6 +211,7 @@ def test_noise_that_is_shipped_too_weak_leaks(monkeypatch):
     assert not audit(TINY).passed
 
 
+@pytest.mark.proof
 def test_noise_that_is_needlessly_strong_does_not_reach_the_claim(monkeypatch):
     right = SeededNoise.release
     monkeypatch.setattr(
@@ -253,7 +256,11 @@ def test_a_pair_s_canary_moves_its_own_model_by_delta_and_nobody_else_s(case):
 
 @pytest.mark.parametrize(
     ("path", "trials"),
-    [("simulator", 2000), pytest.param("compiled", 2000, marks=pytest.mark.proof), ("safe-noise", 300)],
+    [
+        ("simulator", 2000),
+        pytest.param("compiled", 2000, marks=pytest.mark.proof),
+        pytest.param("safe-noise", 300, marks=pytest.mark.proof),
+    ],
 )
 @pytest.mark.parametrize("case", pair_cases(), ids=lambda case: case.name)
 def test_the_noise_of_pairs_keeps_its_claim(case, path, trials):
@@ -274,6 +281,7 @@ def test_bugs_at_a_site_are_flagged(bug):
     assert attack(site(), "simulator", 600, ALPHA, bug=bug).verdict == "flagged"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("bug", UNDER_MASKS)
 def test_bugs_under_masks_are_flagged(bug):
     assert attack(masked(), "safe-noise", 800, ALPHA, bug=bug).verdict == "flagged"

@@ -39,6 +39,7 @@ def test_twenty_per_cent_is_allowed(harness, goal, committed, fine, behind):
     assert harness.fell_behind(row(harness, "x", goal, behind), committed)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("quick", "turns"), [(False, 40), (True, 10)])
 def test_a_case_is_measured_in_a_process_of_its_own(harness, quick, turns):
     found = [harness._rows(case_that_tells_its_process, quick=quick)[0] for _ in range(2)]

@@ -28,6 +28,7 @@ def test_a_peer_of_the_same_mathematics_gets_a_row(peers):
     assert row.ratio > 0 and row.low <= row.ratio <= row.high and row.start_up.endswith(" s")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("wrong", ["sums", "clients swapped"])
 def test_a_peer_of_other_mathematics_is_refused(peers, monkeypatch, wrong):
     monkeypatch.setenv("WRONG", wrong)

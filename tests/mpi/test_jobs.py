@@ -113,6 +113,7 @@ def test_a_checkpoint_that_lacks_a_rank_or_is_damaged_is_not_used(killed, tmp_pa
     assert [line for line in sentences(done) if "is damaged" in line] == sentences(done) != []
 
 
+@pytest.mark.proof
 def test_an_error_on_one_rank_ends_all_with_its_sentence(tmp_path):
     path = written(tmp_path, "ridge", checkpoint_every=0)
     command = (sys.executable, HERE / "fail_on_one_rank.py", "run", path, "--engine", "mpi", "--out", tmp_path / "out")

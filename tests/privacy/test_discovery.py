@@ -53,7 +53,7 @@ def choose_always(monkeypatch):
     monkeypatch.setattr(discovery, "DOUBT", -1.0)
 
 
-@pytest.mark.parametrize(("seed", "choices"), [(6303, 0), (6304, 1)])
+@pytest.mark.parametrize(("seed", "choices"), [pytest.param(6303, 0, marks=pytest.mark.proof), (6304, 1)])
 def test_one_record_changes_nothing_but_releases_and_those_by_what_is_charged(monkeypatch, seed, choices):
     """Two worlds that differ in one record, with the same releases: all else is the same, and every release of that
     client moves by no more than its charge pays for.

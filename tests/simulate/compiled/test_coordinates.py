@@ -25,7 +25,7 @@ SHAPES = {
 }
 
 
-@pytest.fixture(autouse=True, params=["turned", "in place"])
+@pytest.fixture(autouse=True, params=["turned", pytest.param("in place", marks=pytest.mark.proof)])
 def rows(request, monkeypatch):
     if request.param == "in place":
         monkeypatch.setattr(kind, "COPIED", 0)
