@@ -72,7 +72,7 @@ def test_a_site_linked_while_training_runs_catches_up_and_takes_part(tmp_path):
             thread.start()
         await until(lambda: receives(FIRST, MIDDLE) and network.round_of(MIDDLE) > 20)
         link(network, MIDDLE, NEW, port=1)
-        link(network, NEW, MIDDLE)
+        link(network, NEW, MIDDLE, port=1)  # at the right one it could call before its neighbour's call has failed
         sites[NEW] = Site(load_site(network.home(NEW) / "site.toml"))
         running.append(asyncio.create_task(sites[NEW].run()))
         await until(lambda: NEW in sites[MIDDLE].peers.why_down)
