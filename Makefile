@@ -56,7 +56,7 @@ versions: install  # lowest and highest versions, and every Python that is found
 	@$(BIN)/python -m tests.versions $(ARGS)
 
 two-worlds: install
-	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py tests/privacy/test_two_worlds_of_masks.py tests/privacy/test_two_worlds_of_sites.py
+	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s --timeout=0 tests/privacy/test_two_worlds.py tests/privacy/test_two_worlds_of_masks.py tests/privacy/test_two_worlds_of_sites.py
 
 check: install
 	$(BIN)/ruff check

@@ -124,10 +124,11 @@ DISCOVERY: tuple[Mutant, ...] = (
     Mutant(
         "clean-halves-compared",
         "weights between clusters are learned from two halves of a pair's clean contributions",
-        "Where a pair's clients share their noise, each of them is seen in a half that nobody has noised.",
+        "Where a pair's clients share their noise, only their sum is noised.",
         "Engine._halves",
-        "self.pair_noise is not None",
-        "False",
+        "np.asarray(mean)",
+        "np.stack([np.asarray(pick(self.state.models, part.index))[part.pair == pair].sum(axis=0) "
+        "for pair in range(own.start, own.stop)])",
         ("tests/privacy/test_two_worlds_of_pairs.py",),
     ),
     Mutant(

@@ -51,10 +51,10 @@ class Repeated(Recorded):
         return self.other.released[len(self.sums) - 1]
 
 
-def world(seed, record=None):
+def world(seed, record=None, size=7):
     rng = np.random.default_rng(seed)
     clients = {}
-    for k in range(7):
+    for k in range(size):
         rows = rng.standard_normal((int(rng.integers(2, 6)), 3))
         labels = rng.standard_normal(len(rows)) * 5
         if k == 2 and record is not None:
@@ -84,7 +84,7 @@ def played(monkeypatch, folder, federation, asked, source, tau):
 
 
 @pytest.mark.parametrize("trust", ["site", "masked"])
-@pytest.mark.parametrize(("seed", "tau"), [(0, 0.2), (1, 0.2), (2, 0.2), (3, "auto")])
+@pytest.mark.parametrize(("seed", "tau"), [(0, 0.2), (1, 0.2), (2, 0.2), (4, "auto")])
 def test_one_record_changes_nothing_outside_but_sums_and_those_by_delta_at_most(
     monkeypatch, tmp_path, trust, seed, tau
 ):
@@ -94,14 +94,16 @@ def test_one_record_changes_nothing_outside_but_sums_and_those_by_delta_at_most(
     asked = Privacy(
         epsilon=3.0, max_releases=ROUNDS, index="release", zeta=0.8, x_norm=1.0, noise="secure", trust=trust
     )
-    one, first = played(monkeypatch, tmp_path / "one", world(seed), asked, Recorded, tau)
+    size = 8 if tau == "auto" else 7  # with seven, a cluster has no client in one of the halves
+    one, first = played(monkeypatch, tmp_path / "one", world(seed, size=size), asked, Recorded, tau)
     two, second = played(
-        monkeypatch, tmp_path / "two", world(seed, far), asked, lambda source: Repeated(source, first), tau
+        monkeypatch, tmp_path / "two", world(seed, far, size), asked, lambda source: Repeated(source, first), tau
     )
+    assert tau != "auto" or one.weights["weight"][1] > 0.0, "the test is blind where nothing is learned"
     assert isinstance(first.source, LatticePairNoise)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     assert one.warnings == two.warnings
-    counts = world(seed).counts
+    counts = world(seed, size=size).counts
     delta = lattice.widened(4 * KAPPA / (counts[2] * RHO) + 2e-9, 3)
     spent = 0.0
     for mine, theirs, sigma in zip(first.sums, second.sums, first.sigma, strict=True):
