@@ -3,7 +3,7 @@
 Three of ten clients are ten times slower than the others. A site that waits for everyone is as slow as they are; one
 that closes its rounds adaptively (the defaults of `timing.patience` and `quorum`) counts their answers when they come.
 Rounds per minute are those of the site's own state machine on a clock of its own, accuracy is that of the simulator
-with the delays that this clock shows. Everyone spends the same ε: slow clients plan for fewer releases, with less noise.
+with the delays that this clock shows. Everyone spends the same ε: slow clients plan for fewer releases.
 `--network` also plays it in real time, in one process. Takes some minutes.
 """
 
