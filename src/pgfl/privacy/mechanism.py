@@ -331,7 +331,7 @@ class Plan:
         """What was found for `clients`, but for those with a budget of their own what `of` finds."""
         if self.pace is None:
             return found
-        slow, every = self.pace.slow[clients], np.array(np.broadcast_to(found, clients.shape))
+        slow, every = self.pace.slow[clients], np.array(np.broadcast_to(np.asarray(found), clients.shape))
         every[slow] = of(self.pace.budget, clients[slow])
         return every
 
