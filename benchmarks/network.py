@@ -33,7 +33,7 @@ REMARKS = [
     "of their own, on two cores that all share. Rounds are prepared ahead, shown apart.",
     "Memory is proportional set size: pages of libraries are divided among the processes that use them. For one client "
     "these are its own and its site's, whatever else the machine runs. A client "
-    "takes 51 MB of its own; most of the libraries in memory are OpenDP's and cryptography's. "
+    "takes 50 MB of its own; most of the libraries in memory are OpenDP's and cryptography's. "
     "It reads its table in a process that ends: with polars in it, it took 108 MB. The 200 clients were measured "
     "before that.",
     "A simulated stream answers at once, from this benchmark's own process. 10,000 answers a second leave the site 100 "
