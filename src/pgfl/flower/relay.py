@@ -40,7 +40,7 @@ from pgfl.network.site.settings import load_site
 from pgfl.network.site.store import SiteStore
 
 log = logging.getLogger(__name__)
-KEYS = "flower"  # the folder in the site's that has the keys with which nodes are admitted there
+KEYS = "nodes"  # the folder in the site's that has the keys with which nodes are admitted there
 _PAUSE = 1.0  # seconds until a stream that broke is opened again
 
 
