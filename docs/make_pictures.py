@@ -14,8 +14,9 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.animation import FuncAnimation, PillowWriter
 
-from pgfl import PGFL, FedAvg, Huber, Ridge, experiment, synthetic_regression, train
+from pgfl import PGFL, FedAvg, Huber, Result, Ridge, experiment, synthetic_regression, train
 from pgfl.config import Config, load_config
 from pgfl.config.schema import AlgorithmSettings
 from pgfl.drawing.plots import CLUSTER_COLOURS, GREY, INK
@@ -90,6 +91,58 @@ def _alone(config: Config, run: int) -> float:
     return float(result.curve("nmsd")[0, -1])
 
 
+DIGIT_EPSILONS = tuple(float(f"{one:.2g}") for one in np.geomspace(0.1, 30.0, 25))
+FIRST_SHOWN, LAST_SHOWN, EACH_SHOWN = 8, 20, 2  # frames at a fifth of a second
+PER_SECOND = 5
+
+
+def digits_against_epsilon() -> None:
+    """The moving picture: weights that recognise digits, from noise to strokes as ε grows."""
+    config = load_config("private-logistic-mnist", [f"runs={LEVEL_RUNS}", "metrics=['accuracy']"], None, None)
+    config = config.model_copy(update={"record_every": config.rounds})
+
+    def trained(privacy: dict[str, object]) -> Result:
+        return experiment.run(config.model_copy(update={"privacy": config.privacy.model_copy(update=privacy)}))
+
+    def accuracy(result: Result) -> float:
+        return 100.0 * float(result.curve("accuracy")[:, -1].mean())
+
+    results = [trained({"epsilon": epsilon}) for epsilon in DIGIT_EPSILONS]
+    reached, clean = [accuracy(one) for one in results], accuracy(trained({"enabled": False}))
+    trivial = 100.0 * next(one for one in results[0].measures if one.name == "accuracy").whole.baseline
+
+    figure, axes = plt.subplot_mosaic("abc;ddd", figsize=(6.4, 5.0), layout="constrained", height_ratios=[1.15, 1.0])
+    weights = [axes[name].imshow(np.zeros((28, 28)), cmap="RdBu_r", vmin=-1.0, vmax=1.0) for name in "abc"]
+    for name, cluster in zip("abc", results[0].cluster_ids, strict=True):
+        axes[name].set_title(" or ".join(cluster.split("|")) + "?", fontsize=12)
+        axes[name].set(xticks=[], yticks=[])
+    below = axes["d"]
+    below.axhline(clean, color=GREY, linestyle="-.", linewidth=1.0)
+    below.text(0.1, clean + 1.0, f"without privacy: {clean:.0f} %", fontsize=8, color=GREY)
+    below.axhline(trivial, color=GREY, linestyle=":")
+    below.text(30.0, trivial + 1.0, f"always the more frequent digit: {trivial:.0f} %", fontsize=8, color=GREY, ha="right")
+    (line,) = below.plot([], [], color=CLUSTER_COLOURS[0], linewidth=2.2)
+    (dot,) = below.plot([], [], "o", color=CLUSTER_COLOURS[1], markersize=9)
+    below.set(xscale="log", xlim=(0.09, 33.0), ylim=(45, 103), xlabel="ε (less privacy to the right)")
+    below.set_ylabel("test images right [%]")
+    below.set_xticks([0.1, 0.3, 1.0, 3.0, 10.0, 30.0], ["0.1", "0.3", "1", "3", "10", "30"])
+    below.minorticks_off()
+    below.spines[["top", "right"]].set_visible(False)
+
+    def draw(place: int) -> None:
+        for image, cluster in zip(weights, results[place].cluster_ids, strict=True):
+            pixels = results[place].cluster(cluster)[:784].reshape(28, 28)
+            image.set_data(pixels / np.abs(pixels).max())
+        line.set_data(DIGIT_EPSILONS[: place + 1], reached[: place + 1])
+        dot.set_data([DIGIT_EPSILONS[place]], [reached[place]])
+        below.set_title(f"ε = {DIGIT_EPSILONS[place]:g}: {reached[place]:.0f} % right", fontsize=13)
+
+    last = len(results) - 1
+    frames = [0] * FIRST_SHOWN + [place for place in range(1, last) for _ in range(EACH_SHOWN)] + [last] * LAST_SHOWN
+    animation = FuncAnimation(figure, draw, frames=frames, init_func=lambda: None)
+    animation.save(PICTURES / "digits-against-epsilon.gif", writer=PillowWriter(fps=PER_SECOND), dpi=90)
+
+
 def private_run() -> None:
     """What `make run` leaves: its curves and its page."""
     from tests.browser import browser
@@ -108,6 +161,6 @@ def private_run() -> None:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    pictures = {one.__name__: one for one in (curves_and_network, error_against_epsilon, private_run)}
+    pictures = {one.__name__: one for one in (curves_and_network, error_against_epsilon, digits_against_epsilon, private_run)}
     for name in sys.argv[1:] or pictures:
         pictures[name]()

@@ -1,6 +1,7 @@
 """Screenshots of every view for the documentation: `make screenshots`.
 
-With --all as the first name, every view on a laptop and on a telephone, by day and by night, to look at.
+With --all as the first name, every view on a laptop and on a telephone, by day and by night, to look at: the studio's,
+a run's report, a site's page, and pages of the documentation if `make docs` has built them.
 """
 
 import re
@@ -103,6 +104,53 @@ VIEWS = {
 }
 
 
+DOCUMENTATION = Path("docs/_build/html")
+PAGES = {
+    "docs-index": "index.html",
+    "docs-gallery": "gallery.html",
+    "docs-reproduction": "reproduction.html",
+    "docs-privacy": "explanations/privacy-in-one-screen.html",
+    "docs-api": "reference/generated/api.html",
+    "docs-object": "reference/generated/api/PGFL.html",
+    "docs-search": "search.html?q=masked",
+}
+
+
+def pages(folder):
+    """Addresses of pages that need no studio: two reports, a site's page, and the documentation."""
+    assert run("run", "private-huber", "--out", str(folder / "private")).code == 0
+    write_sample(folder)
+    table = ["--target", "pressure", "--out", str(folder / "own.toml")]
+    assert run("init", str(folder / "sample-visits.csv"), *table).code == 0
+    found = ["--set", "clusters.discover=true", "--set", "data.map=auto", "--set", "algorithm.kind=pgfl"]
+    found += ["--set", "algorithm.tau=auto"]
+    assert run("run", str(folder / "own.toml"), "--out", str(folder / "found"), *found).code == 0
+    kept = folder / "network"
+    assert run("network", "demo", "--rounds", "12", "--keep", str(kept)).code == 0
+    home = next(kept.rglob("site.toml"))
+    assert run("site", "page", str(home), str(folder / "site.html")).code == 0
+    own = {"report": "private/report.html", "report-found": "found/report.html", "site": "site.html"}
+    found = {name: (folder / path).as_uri() for name, path in own.items()}
+    built = DOCUMENTATION.resolve()
+    return found | {name: f"{built.as_uri()}/{path}" for name, path in PAGES.items() if built.is_dir()}
+
+
+def take_pages(chromium, folder, scratch, chosen):
+    """Pictures of pages that are files."""
+    for name, address in pages(scratch).items():
+        for size, colours in product((SIZE, TELEPHONE), ("light", "dark")):
+            if chosen and name not in chosen:
+                continue
+            context = chromium.new_context(viewport=size, color_scheme=colours)
+            page = context.new_page()
+            page.goto(address)
+            page.wait_for_timeout(800)
+            file = folder / f"{name}-{size['width']}-{colours}.png"
+            page.screenshot(path=file, full_page=True)
+            context.close()
+            print(file, flush=True)
+
+
 def prepare(folder):
     """Runs to compare, and a table."""
     for name, changes in {"tau-0.4": [], "tau-0": ["algorithm.tau=0.0"], "fedavg": ["algorithm.kind=fedavg"]}.items():
@@ -117,8 +165,12 @@ def main(folder, chosen):
     folder.mkdir(parents=True, exist_ok=True)
     every, chosen = "--all" in chosen, [name for name in chosen if name != "--all"]
     with tempfile.TemporaryDirectory() as scratch, studio(Path(scratch)) as server, browser() as chromium:
-        prepare(server.folder)
-        for name in chosen or VIEWS:
+        if every:
+            take_pages(chromium, folder, Path(scratch), chosen)
+        views = [name for name in chosen or VIEWS if name in VIEWS]
+        if views:
+            prepare(server.folder)
+        for name in views:
             path, act, scheme, whole = VIEWS[name]
             path = path.replace("visits.csv", f"{server.folder / 'visits.csv'}&target=pressure")
             variants = product((SIZE, TELEPHONE), ("light", "dark")) if every else [(SIZE, scheme)]
