@@ -1,6 +1,6 @@
-"""Draws the pictures in docs/pictures that the README and the site show: `python docs/make_pictures.py`.
+"""Draws the pictures in docs/pictures that the README and the site show: `make pictures`.
 
-Or only those that are named: `python docs/make_pictures.py error_against_epsilon`.
+Or only those that are named: `make pictures ARGS=error_against_epsilon`.
 
 It needs Playwright with a Chromium for the picture of a run's page.
 """
@@ -120,7 +120,9 @@ def digits_against_epsilon() -> None:
     below.axhline(clean, color=GREY, linestyle="-.", linewidth=1.0)
     below.text(0.1, clean + 1.0, f"without privacy: {clean:.0f} %", fontsize=8, color=GREY)
     below.axhline(trivial, color=GREY, linestyle=":")
-    below.text(30.0, trivial + 1.0, f"always the more frequent digit: {trivial:.0f} %", fontsize=8, color=GREY, ha="right")
+    below.text(
+        30.0, trivial + 1.0, f"always the more frequent digit: {trivial:.0f} %", fontsize=8, color=GREY, ha="right"
+    )
     (line,) = below.plot([], [], color=CLUSTER_COLOURS[0], linewidth=2.2)
     (dot,) = below.plot([], [], "o", color=CLUSTER_COLOURS[1], markersize=9)
     below.set(xscale="log", xlim=(0.09, 33.0), ylim=(45, 103), xlabel="ε (less privacy to the right)")
@@ -161,6 +163,8 @@ def private_run() -> None:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    pictures = {one.__name__: one for one in (curves_and_network, error_against_epsilon, digits_against_epsilon, private_run)}
+    pictures = {
+        one.__name__: one for one in (curves_and_network, error_against_epsilon, digits_against_epsilon, private_run)
+    }
     for name in sys.argv[1:] or pictures:
         pictures[name]()

@@ -7,7 +7,7 @@ import pytest
 
 from pgfl.cli import COMMANDS
 from pgfl.config import parse, presets, warnings
-from tests.documented import blocks, make_targets, printed_as_commented
+from tests.documented import ROOT, blocks, make_targets, printed_as_commented
 
 PAGE, START = "README.md", "docs/start.md"
 
@@ -30,6 +30,19 @@ def test_commands_exist():
         assert first in (make_targets() if program == "make" else COMMANDS)
         if first == "run" and rest and not rest[0].startswith("-"):
             assert rest[0] in presets() or rest[0].endswith(".toml")
+
+
+def test_the_moving_picture_moves_and_is_small():
+    from PIL import Image
+
+    path = ROOT / "docs" / "pictures" / "digits-against-epsilon.gif"
+    assert "(docs/pictures/digits-against-epsilon.gif)" in (ROOT / PAGE).read_text("utf-8")
+    assert path.stat().st_size < 1.5e6
+    with Image.open(path) as picture:
+        assert picture.n_frames >= 20
+        first = picture.convert("RGB").tobytes()
+        picture.seek(picture.n_frames - 1)
+        assert picture.convert("RGB").tobytes() != first
 
 
 def test_there_is_something_to_test():

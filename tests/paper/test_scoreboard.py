@@ -71,5 +71,7 @@ def test_a_claim_that_holds_in_part_says_what_holds_at_the_drawn_setting():
     partial = [row for row in CLAIMS if row["verdict"] == "holds where …"]
     assert len(rows) == len(partial) == 22
     for line, row in zip(rows, partial, strict=True):
-        begins = "**holds at the drawn setting, and around it where" if row["here"] else "**not at the drawn setting; holds"
+        begins = (
+            "**holds at the drawn setting, and around it where" if row["here"] else "**not at the drawn setting; holds"
+        )
         assert begins in line, row["key"]

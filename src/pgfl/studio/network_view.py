@@ -31,7 +31,7 @@ BETWEEN_LOOKS = 1.0  # seconds
 MOST = 6
 LEARNED = (
     "The data are made up, so the true models are known: 0 dB is the error of models of zero, lower is better. No site "
-    "of a real network can draw this curve; it sees the disagreement below, and held-out rows of its clients stay there."
+    "of a real network can draw this curve: it sees only the disagreement below."
 )
 
 

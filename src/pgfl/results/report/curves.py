@@ -24,6 +24,7 @@ MOST_CURVES = MOST_COLOURS
 MOST_POINTS = 1_000
 BAND = (0.1, 0.9)
 ROSE = 0.02
+ROUNDING = -250.0  # dB: what never rises above it is what rounding leaves of an equality
 RISES = (
     "That it rises at the end is no sign of divergence: the objective is that of each cluster alone, and models that "
     "average over servers, borrow from other clusters or carry noise settle on another point than its minimum."
@@ -89,7 +90,7 @@ def _learning(result: Result) -> Iterator[Panel]:
 
 def _convergence(result: Result) -> Iterator[Panel]:
     residuals = [("primal_residual", "primal", CLUSTER_COLOURS[0]), ("dual_residual", "dual", CLUSTER_COLOURS[1])]
-    yield _panel(result, "Movement of the models (ADMM residuals)", "dB", residuals)
+    yield _panel(result, "Movement of the models (residuals)", "dB", residuals)
     distances = [
         ("disagreement", "disagreement among servers", CLUSTER_COLOURS[2]),
         ("distance", "distance to the cluster optimum", CLUSTER_COLOURS[3]),
@@ -104,7 +105,7 @@ def _panel(result: Result, title: str, unit: str, names: list[tuple[str, str, st
         for metric, name, colour in names
         if metric in result.metrics
     )
-    found = tuple(curve for curve in curves if np.isfinite(curve.y).any())
+    found = tuple(curve for curve in curves if (curve.y > ROUNDING if unit == "dB" else np.isfinite(curve.y)).any())
     rises = bool(found) and title == "Objective" and _rises(found[0].y)
     return Panel(title, unit, result.rounds[kept], found, RISES if rises else "")
 
