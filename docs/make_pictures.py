@@ -14,7 +14,7 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.animation import FuncAnimation, PillowWriter
+from PIL import Image
 
 from pgfl import PGFL, FedAvg, Huber, Result, Ridge, experiment, synthetic_regression, train
 from pgfl.config import Config, load_config
@@ -92,8 +92,8 @@ def _alone(config: Config, run: int) -> float:
 
 
 DIGIT_EPSILONS = tuple(float(f"{one:.2g}") for one in np.geomspace(0.1, 30.0, 25))
-FIRST_SHOWN, LAST_SHOWN, EACH_SHOWN = 8, 20, 2  # frames at a fifth of a second
-PER_SECOND = 5
+FIRST_SHOWN, EACH_SHOWN, LAST_SHOWN = 1600, 400, 4000  # milliseconds
+COLOURS = 48  # of a frame: enough for weights, and a picture of moderate size
 
 
 def digits_against_epsilon() -> None:
@@ -111,7 +111,9 @@ def digits_against_epsilon() -> None:
     reached, clean = [accuracy(one) for one in results], accuracy(trained({"enabled": False}))
     trivial = 100.0 * next(one for one in results[0].measures if one.name == "accuracy").whole.baseline
 
-    figure, axes = plt.subplot_mosaic("abc;ddd", figsize=(6.4, 5.0), layout="constrained", height_ratios=[1.15, 1.0])
+    figure, axes = plt.subplot_mosaic(
+        "abc;ddd", figsize=(6.4, 5.0), dpi=80, layout="constrained", height_ratios=[1.15, 1.0]
+    )
     weights = [axes[name].imshow(np.zeros((28, 28)), cmap="RdBu_r", vmin=-1.0, vmax=1.0) for name in "abc"]
     for name, cluster in zip("abc", results[0].cluster_ids, strict=True):
         axes[name].set_title(" or ".join(cluster.split("|")) + "?", fontsize=12)
@@ -139,10 +141,15 @@ def digits_against_epsilon() -> None:
         dot.set_data([DIGIT_EPSILONS[place]], [reached[place]])
         below.set_title(f"ε = {DIGIT_EPSILONS[place]:g}: {reached[place]:.0f} % right", fontsize=13)
 
-    last = len(results) - 1
-    frames = [0] * FIRST_SHOWN + [place for place in range(1, last) for _ in range(EACH_SHOWN)] + [last] * LAST_SHOWN
-    animation = FuncAnimation(figure, draw, frames=frames, init_func=lambda: None)
-    animation.save(PICTURES / "digits-against-epsilon.gif", writer=PillowWriter(fps=PER_SECOND), dpi=90)
+    frames = []
+    for place in range(len(results)):
+        draw(place)
+        figure.canvas.draw()
+        drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+        frames.append(drawn.quantize(COLOURS, dither=Image.Dither.NONE))
+    times = [FIRST_SHOWN, *[EACH_SHOWN] * (len(frames) - 2), LAST_SHOWN]
+    name = PICTURES / "digits-against-epsilon.gif"
+    frames[0].save(name, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
 
 
 def private_run() -> None:

@@ -78,6 +78,8 @@ def test_the_page_shows_rounds_clients_refusals_and_budgets(home, tmp_path):
         assert part in text
     assert re.search(r"bob a 0 4 site 2 \(spent\)", text)
     assert "too early" in text
+    assert "Guarantee (ε = 2, δ = 10⁻⁵) for one replaced record, against everyone but the client&#39;s" in text
+    assert "Not covered the site itself, and whoever breaks into it" in text
     assert page.count("<svg") == 3
 
 
