@@ -93,7 +93,7 @@ def _alone(config: Config, run: int) -> float:
 
 DIGIT_EPSILONS = tuple(float(f"{one:.2g}") for one in np.geomspace(0.1, 30.0, 25))
 FIRST_SHOWN, EACH_SHOWN, LAST_SHOWN = 1600, 400, 4000  # milliseconds
-COLOURS = 48  # of a frame: enough for weights, and a picture of moderate size
+COLOURS = 48  # enough for weights, and a picture of moderate size
 
 
 def digits_against_epsilon() -> None:
@@ -145,11 +145,13 @@ def digits_against_epsilon() -> None:
     for place in range(len(results)):
         draw(place)
         figure.canvas.draw()
-        drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-        frames.append(drawn.quantize(COLOURS, dither=Image.Dither.NONE))
-    times = [FIRST_SHOWN, *[EACH_SHOWN] * (len(frames) - 2), LAST_SHOWN]
+        frames.append(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy())
+    some = Image.fromarray(np.concatenate([frames[0], frames[len(frames) // 2], frames[-1]]))
+    palette = some.quantize(COLOURS, dither=Image.Dither.NONE)  # of all frames: small, and none of them flickers
+    shown = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    times = [FIRST_SHOWN, *[EACH_SHOWN] * (len(shown) - 2), LAST_SHOWN]
     name = PICTURES / "digits-against-epsilon.gif"
-    frames[0].save(name, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
+    shown[0].save(name, save_all=True, append_images=shown[1:], duration=times, loop=0, optimize=True)
 
 
 def private_run() -> None:

@@ -180,7 +180,7 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
     axis: Options = {
         "nameLocation": "middle",
         "nameTextStyle": {"color": colours.ink, "fontSize": 13, "fontFamily": FONT},
-        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT, "margin": 10},
+        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT, "margin": 10, "hideOverlap": True},
         "axisLine": {"show": True, "onZero": False, "lineStyle": {"color": colours.faint}},
         "axisTick": {"show": True, "lineStyle": {"color": colours.faint}},
         "splitLine": {"lineStyle": {"color": colours.grid}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import json
 import signal
 import sys
@@ -17,8 +18,10 @@ from nicegui import background_tasks, run, ui
 from nicegui.client import Client
 
 from pgfl.config import Config
-from pgfl.results.folder import fresh_folder
+from pgfl.results.folder import CONFIG, fresh_folder
+from pgfl.results.report.effects import effects
 from pgfl.results.report.figures import LABELS, figure
+from pgfl.results.report.pictures import learned, legend, membership
 from pgfl.results.result import Result
 from pgfl.results.verdict import Verdict
 from pgfl.studio import charts
@@ -184,10 +187,12 @@ class RunCard:
                     self.measures = ui.html("", sanitize=False).classes("scroll")
                 with card("Coefficients") as head:
                     self.coefficients = ui.html("", sanitize=False).classes("scroll")
+                with card("What was found", "wide") as self.found_card:
+                    self.found = ui.html("", sanitize=False)
                 with card("Predictions", "wide"):
                     self._prediction_form()
                 with card("Files", "wide"), ui.element("div").classes("tools"):
-                    for name in ("model.pgfl", "config.toml", "history.csv", "report.html"):
+                    for name in ("model.pgfl", CONFIG, "history.csv", "report.html"):
                         button(name, "download", partial(self._download, name))
         self.box.set_visibility(False)
         self.timer = ui.timer(BETWEEN_LOOKS, self._look, active=False)
@@ -264,6 +269,7 @@ class RunCard:
         self.outcome.set_visibility(True)
         self.measures.content = measures_html(result)
         self.coefficients.content = coefficients_html(result)
+        self.found.content = found_html(result)
         self.predictions.content, self.predict_wrong.text = "", ""
         self.download.set_visibility(False)
         self._draw()
@@ -320,8 +326,12 @@ class RunCard:
             ui.download.content(self.predicted.read_bytes(), "predictions.csv")
 
     def _download(self, name: str) -> None:
-        if self.folder is not None and (self.folder / name).is_file():
-            ui.download.content((self.folder / name).read_bytes(), name)
+        if self.folder is None or not (self.folder / name).is_file():
+            return
+        content = (self.folder / name).read_bytes()
+        if name == CONFIG:  # a table that was dropped here is to lie beside it
+            content = content.replace(f"{self.workspace.resolve()}/".encode(), b"")
+        ui.download.content(content, name)
 
 
 def measures_html(result: Result) -> str:
@@ -361,6 +371,21 @@ def coefficients_html(result: Result) -> str:
             columns.append(model[place])
     rows = [[name, *(f"{column[place]:.4g}" for column in columns)] for place, name in enumerate(names)]
     return table_html(header, rows[:MOST_COEFFICIENTS], frozenset(range(1, len(header))))
+
+
+def found_html(result: Result) -> str:
+    """Return the pictures of who belongs to whom, who learned from whom, and how columns act; and what they come to."""
+    drawn = [picture for picture in (membership(result), learned(result), *effects(result)) if picture is not None]
+    pictures = "".join(
+        f"<figure><figcaption>{html.escape(one.title)}</figcaption>{one.svg}"
+        f'<div class="note">{html.escape(one.words)}</div></figure>'
+        for one in drawn
+    )
+    keys = "".join(
+        f'<span><i style="background:{colour}"></i>{html.escape(name)}</span>' for colour, name in legend(result).keys
+    )
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in result.notes)
+    return f'{notes}<div class="found">{pictures}</div>' + (f'<div class="keys">{keys}</div>' if drawn else "")
 
 
 def predictions_html(path: Path) -> str:

@@ -213,7 +213,9 @@ def _plots(history: Sequence[Row]) -> list[dict[str, Any]]:
             [],
         ),
     ]
-    return [{"title": title, "svg": svg, "words": words, "legend": legend} for title, svg, words, legend in found if svg]
+    return [
+        {"title": title, "svg": svg, "words": words, "legend": legend} for title, svg, words, legend in found if svg
+    ]
 
 
 def _clients(status: Row) -> dict[str, Any]:
