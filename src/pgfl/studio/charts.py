@@ -299,6 +299,7 @@ def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: fl
         )  # fmt: skip
     if budget is not None and options["series"]:
         options["yAxis"]["max"] = f"{1.1 * max(budget, played.epsilon or 0.0):.3g}"
+        options["yAxis"]["axisLabel"] |= {"showMaxLabel": False}
         options["series"][0]["markLine"] = {
             "silent": True,
             "symbol": "none",

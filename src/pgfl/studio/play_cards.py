@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
@@ -172,6 +173,22 @@ LEGEND = "Large: the mean over servers. Small: each server’s own model."
 TRUTH = " Crosses: the truth."
 
 
+NEARLY_ONE = 0.25
+
+
+def told_apart(plane: Plane) -> str:
+    """Return a sentence where the clusters' models hardly differ beside how their truths do; nothing otherwise."""
+    if plane.truth is None or plane.clusters.shape[1] < 2:
+        return ""
+    models, truth = (float(np.linalg.norm(one - one.mean(axis=0))) for one in (plane.clusters[-1], plane.truth))
+    if truth == 0.0 or models >= NEARLY_ONE * truth:
+        return ""
+    return (
+        f" The clusters’ models are only {models / truth:.0%} as far apart as their truths: this is nearly one model "
+        "for all. A smaller τ lets them differ more."
+    ).replace("%", " %")
+
+
 class PlaneCard:
     """A picture of the models after one round, a slider over the rounds, and a button that moves it."""
 
@@ -194,7 +211,7 @@ class PlaneCard:
         self.plane, self.clusters = plane, clusters
         if plane is None:
             return
-        self.legend.text = LEGEND + ("" if plane.truth is None else TRUTH)
+        self.legend.text = LEGEND + ("" if plane.truth is None else TRUTH + told_apart(plane))
         last = len(plane.rounds) - 1
         set_ends(self.bar, 0, last)
         moved = self.bar.value != last and not self.timer.active
