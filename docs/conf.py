@@ -59,6 +59,7 @@ os.environ |= {
 
 OUTSIDE = {
     "(../benchmarks/RESULTS.md": "(benchmarks.md",
+    "(../../benchmarks/RESULTS.md": "(../benchmarks.md",
     "(../CONTRIBUTING.md": "(contributing.md",
     "(../CHANGELOG.md": "(changelog.md",
 }

@@ -258,7 +258,7 @@ class PrivacyCards:
         self.look = look
         with ui.element("div") as self.reason_box, card("Privacy"):
             self.reason = note("")
-        with ui.element("div") as self.sweep_box, card("Error against ε") as head:
+        with ui.element("div") as self.sweep_box, card("What ε costs") as head:
             self.sweep = chart({"series": []}, "Final error against ε", small=True).props('data-chart="epsilon"')
             save_button(head, self.sweep, "error-against-epsilon", look)
             self.sweep_note = note("")

@@ -162,6 +162,7 @@ class PlanCard:
 BETWEEN_LOOKS = 0.4  # seconds
 MOST_COEFFICIENTS = 200
 MOST_PREDICTIONS = 12
+UNITS = "In the table's units, with 95 % confidence intervals; coloured where the interval does not contain 0."
 
 
 class RunCard:
@@ -296,9 +297,11 @@ class RunCard:
             return
         values = [None if value is None else charts.shown_value(metric, value) for value in history[metric]]
         line = charts.Line(
-            metric, [float(value or 0) for value in history["round"]], values, self.look.colours.main, 2.6
+            LABELS[metric], [float(value or 0) for value in history["round"]], values, self.look.colours.main, 2.6
         )
-        redraw(self.curve, charts.lines([line], self.look.colours, "round n", charts.axis_name(metric)))
+        options = charts.lines([line], self.look.colours, "round n", charts.axis_name(metric))
+        options["xAxis"]["max"] = "dataMax"
+        redraw(self.curve, options)
 
     def _stop(self) -> None:
         if self.command is not None:
@@ -358,7 +361,12 @@ def measures_html(result: Result) -> str:
 
 
 def coefficients_html(result: Result) -> str:
-    """Return one row per feature, one column per cluster; of a softmax model one column per cluster and class."""
+    """Return one row per feature, one column per cluster; of a softmax model one column per cluster and class.
+
+    In the table's units with an interval where standard errors are known, else of encoded features.
+    """
+    if result.fits is not None and not result.classes:
+        return _intervals_html(result)
     classes = result.classes or 1
     names = list(result.feature_names or [f"x{place}" for place in range(result.features)])
     if result.intercept and len(names) < result.features:
@@ -371,6 +379,22 @@ def coefficients_html(result: Result) -> str:
             columns.append(model[place])
     rows = [[name, *(f"{column[place]:.4g}" for column in columns)] for place, name in enumerate(names)]
     return table_html(header, rows[:MOST_COEFFICIENTS], frozenset(range(1, len(header))))
+
+
+def _intervals_html(result: Result) -> str:
+    """Return estimates with their 95 % intervals; those that do not contain 0 stand out."""
+    rows: dict[str, dict[str, tuple[str, str]]] = {}
+    for row in result.coefficients().head(MOST_COEFFICIENTS).iter_rows(named=True):
+        feature = row["feature"] + (f", against {row['reference']}" if row["reference"] else "")
+        low, high = row["low"], row["high"]
+        sure = low is not None and (low > 0 or high < 0)
+        value = row["coefficient"] if row["estimate"] is None else row["estimate"]
+        text = f"{value:.4g}" + ("" if low is None else f" [{low:.3g}, {high:.3g}]")
+        rows.setdefault(feature, {})[row["cluster"]] = (text, "differs" if sure else "")
+    header = ["feature", *result.cluster_ids]
+    cells = [[name, *(own.get(cluster, "–") for cluster in result.cluster_ids)] for name, own in rows.items()]
+    table = table_html(header, cells, frozenset(range(1, len(header))))
+    return f"{table}<div class='note'>{html.escape(UNITS)} {html.escape(result.fits_note)}</div>"
 
 
 def found_html(result: Result) -> str:
