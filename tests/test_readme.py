@@ -7,6 +7,7 @@ import pytest
 
 from pgfl.cli import COMMANDS
 from pgfl.config import parse, presets, warnings
+from tests.command_line import run
 from tests.documented import ROOT, blocks, make_targets, printed_as_commented
 
 PAGE, START = "README.md", "docs/start.md"
@@ -43,6 +44,14 @@ def test_the_moving_picture_moves_and_is_small():
         first = picture.convert("RGB").tobytes()
         picture.seek(picture.n_frames - 1)
         assert picture.convert("RGB").tobytes() != first
+
+
+@pytest.mark.proof
+def test_the_start_page_shows_what_the_first_run_prints(tmp_path):
+    (shown,) = blocks(START, "text")
+    printed = " ".join(run("run", "private-huber", "--out", tmp_path / "first").out.split())
+    lines = [line for line in shown.splitlines() if not line.startswith(("…", "Result:"))]
+    assert [line for line in lines if " ".join(line.split()) not in printed] == []
 
 
 def test_there_is_something_to_test():
