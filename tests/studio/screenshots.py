@@ -116,31 +116,38 @@ PAGES = {
 }
 
 
-def pages(folder):
-    """Addresses of pages that need no studio: two reports, a site's page, and the documentation."""
+OWN = {"report": "private/report.html", "report-found": "found/report.html", "site": "site.html"}
+
+
+def pages(folder, chosen):
+    """Addresses of the chosen pages that need no studio: two reports, a site's page, and the documentation."""
+    if OWN.keys() & set(chosen):
+        make_pages(folder)
+    built = DOCUMENTATION.resolve()
+    own = {name: (folder / path).as_uri() for name, path in OWN.items()}
+    every = own | {name: f"{built.as_uri()}/{path}" for name, path in PAGES.items() if built.is_dir()}
+    return {name: address for name, address in every.items() if name in chosen}
+
+
+def make_pages(folder):
+    """Runs with their reports, and a network with a site's page."""
     assert run("run", "private-huber", "--out", str(folder / "private")).code == 0
     write_sample(folder)
     table = ["--target", "pressure", "--out", str(folder / "own.toml")]
     assert run("init", str(folder / "sample-visits.csv"), *table).code == 0
-    found = ["--set", "clusters.discover=true", "--set", "data.map=auto", "--set", "algorithm.kind=pgfl"]
-    found += ["--set", "algorithm.tau=auto"]
-    assert run("run", str(folder / "own.toml"), "--out", str(folder / "found"), *found).code == 0
+    changes = ("clusters.discover=true", "data.map=auto", "algorithm.kind=pgfl", "algorithm.tau=auto")
+    settings = [part for one in changes for part in ("--set", one)]
+    assert run("run", str(folder / "own.toml"), "--out", str(folder / "found"), *settings).code == 0
     kept = folder / "network"
     assert run("network", "demo", "--rounds", "12", "--keep", str(kept)).code == 0
-    home = next(kept.rglob("site.toml"))
-    assert run("site", "page", str(home), str(folder / "site.html")).code == 0
-    own = {"report": "private/report.html", "report-found": "found/report.html", "site": "site.html"}
-    found = {name: (folder / path).as_uri() for name, path in own.items()}
-    built = DOCUMENTATION.resolve()
-    return found | {name: f"{built.as_uri()}/{path}" for name, path in PAGES.items() if built.is_dir()}
+    settings = next(kept.rglob("site.toml"))
+    assert run("site", "page", str(settings), str(folder / "site.html")).code == 0
 
 
 def take_pages(chromium, folder, scratch, chosen):
     """Pictures of pages that are files."""
-    for name, address in pages(scratch).items():
+    for name, address in pages(scratch, chosen or [*OWN, *PAGES]).items():
         for size, colours in product((SIZE, TELEPHONE), ("light", "dark")):
-            if chosen and name not in chosen:
-                continue
             context = chromium.new_context(viewport=size, color_scheme=colours)
             page = context.new_page()
             page.goto(address)
