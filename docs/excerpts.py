@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+
 FILE = "excerpts.js"
 
 
@@ -27,6 +29,13 @@ def _load(app: Any, page: str, template: str, context: dict[str, Any], doctree: 
 
 def _write(app: Any, exception: Exception | None) -> None:
     if exception is None and app.builder.name == "html":
-        pages = {name: " ".join(app.env.get_doctree(name).astext().split()) for name in sorted(app.env.found_docs)}
+        pages = {name: _text(app.env.get_doctree(name)) for name in sorted(app.env.found_docs)}
         text = f"const EXCERPTS = {json.dumps(pages, ensure_ascii=False)};\n"
         Path(app.outdir, "_static", FILE).write_text(text, "utf-8")
+
+
+def _text(page: nodes.document) -> str:
+    """Return what is read on a page: without markup that is passed through."""
+    for raw in list(page.findall(nodes.raw)):
+        raw.parent.remove(raw)
+    return " ".join(page.astext().split())

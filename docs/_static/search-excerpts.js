@@ -8,7 +8,9 @@
     const stems = words.map((word) => word.slice(0, Math.max(4, word.length - 3)));  // pages are found by stems
     const places = [words.join(" "), ...words, ...stems].map((word) => lower.indexOf(word)).filter((place) => place >= 0);
     if (!places.length) return null;
-    const start = Math.max(0, places[0] - BEFORE), end = Math.min(text.length, places[0] + AFTER);
+    const first = Math.max(0, places[0] - BEFORE), last = Math.min(text.length, places[0] + AFTER);
+    const start = first ? text.indexOf(" ", first) + 1 : 0;  // whole words only
+    const end = last < text.length ? Math.max(text.lastIndexOf(" ", last), places[0] + 1) : last;
     const shown = document.createElement("p");
     shown.className = "excerpt";
     shown.append(start > 0 ? "… " : "");

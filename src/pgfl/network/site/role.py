@@ -107,7 +107,8 @@ class Movement:
                 f"The models have settled: they are within {100 * far.drift:.1f} % of where they are heading; {noise}."
             )
             return Verdict("converged", sentence, "", figures)
-        sentence = f"After round {last.end} of {rounds} the models are still about {100 * far.drift:.0f} % away from their limit"
+        away = f"about {100 * far.drift:.0f} % away from their limit"
+        sentence = f"After round {last.end} of {rounds} the models are still {away}"
         return Verdict("not yet", f"{sentence}; {noise}.", "", figures)
 
 
