@@ -130,15 +130,18 @@ def network_svg(network: DrawnNetwork) -> Markup | None:
     if network.too_large:
         return None
     places = network.servers
+    servers = [
+        _dot(place, network.server_radius, f"{name}: {size} client{'' if size == 1 else 's'}" if size else name)
+        for place, name, size in zip(places, network.server_ids, network.sizes.tolist(), strict=True)
+    ]
+    numbers = server_numbers(network.server_ids) if len(servers) <= MOST_NAMED_SERVERS else []
     return DRAWING.rendered(
         "network.svg.jinja",
+        named=list(zip(servers, numbers, strict=False)),
         size=f"{SIZE:g}",
         edges=[_edge(places[a], places[b], network.server_radius) for a, b in network.edges],
         clients=_clients(network) if network.shows_clients else [],
-        servers=[
-            _dot(place, network.server_radius, f"{name}: {size} client{'' if size == 1 else 's'}" if size else name)
-            for place, name, size in zip(places, network.server_ids, network.sizes.tolist(), strict=True)
-        ],
+        servers=servers,
     )
 
 
