@@ -163,7 +163,7 @@ def private_run() -> None:
         experiment.run(load_config("private-huber", [], None, None), out=folder).save(folder)
         (PICTURES / "private-run.png").write_bytes((folder / "curves.png").read_bytes())
         with browser() as chromium:
-            page = chromium.new_page(viewport={"width": 1180, "height": 1190})
+            page = chromium.new_page(viewport={"width": 1180, "height": 1560})
             page.goto((folder / "report.html").as_uri())
             chart = page.locator(".frame svg").first.bounding_box()
             page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 0.5 * chart["height"])

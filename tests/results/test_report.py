@@ -276,3 +276,15 @@ def test_what_only_rounding_leaves_is_not_drawn():
     result.history["disagreement"] = np.full(len(result.history["round"]), 1e-32)
     assert [title for title in titles if title != "Consensus"] == [panel.title for panel in curves.panels(result)]
     assert "Consensus" in titles and len(set(titles)) == len(titles)
+
+
+def test_a_budget_that_all_have_spent_is_not_drawn_beyond_it():
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    curves._draw_spending(axes, np.full(150, 1.0))
+    (bar,) = axes.patches
+    assert bar.get_x() + bar.get_width() / 2 == pytest.approx(1.0) and bar.get_height() == 150
+    spread = Figure().subplots()
+    curves._draw_spending(spread, np.linspace(0.5, 1.0, 150))
+    assert max(one.get_x() + one.get_width() for one in spread.patches) == pytest.approx(1.0)

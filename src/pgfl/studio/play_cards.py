@@ -19,7 +19,19 @@ from pgfl.studio.charts import plane as drawn_plane
 from pgfl.studio.control_panel import Moved, SliderField
 from pgfl.studio.controls import DIGITS_EPSILON
 from pgfl.studio.figure_presets import ClaimShown, Figure
-from pgfl.studio.shell import Look, button, card, chart, note, redraw, redraw_curves, save_button, set_ends, table_html
+from pgfl.studio.shell import (
+    Look,
+    Promise,
+    button,
+    card,
+    chart,
+    note,
+    redraw,
+    redraw_curves,
+    save_button,
+    set_ends,
+    table_html,
+)
 from pgfl.studio.workers import Network, Plane, Played, ServerDetail
 
 ENGINES = {"numpy": "NumPy", "numba": "Numba"}
@@ -265,7 +277,7 @@ class PrivacyCards:
         with ui.element("div") as self.spent_box, card("What each client has spent") as head:
             self.spent = chart({"series": []}, "Spent ε of every client", small=True).props('data-chart="spent"')
             save_button(head, self.spent, "spent", look)
-            self.spent_note = note("")
+            self.promise = Promise()
 
     def show(self, config: Config, now: Played | None, at: Mapping[float, float]) -> None:
         """Draw both for a training, with the errors that are known at other ε."""
@@ -277,7 +289,7 @@ class PrivacyCards:
         if why is not None or now is None:
             return
         self.show_sweep(now, at)
-        self.spent_note.text = now.guarantee or ""
+        self.promise.show(now.card)
         if now.network is not None:
             drawn = charts.spending(now, now.network.clusters, self.look.colours, config.privacy.epsilon)
             redraw(self.spent, drawn)

@@ -26,7 +26,7 @@ from pgfl.results.result import Result
 from pgfl.results.verdict import Verdict
 from pgfl.studio import charts
 from pgfl.studio.runs_view import PREFERRED, entry, history_of
-from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, table_html
+from pgfl.studio.shell import Look, Promise, button, card, chart, note, redraw, save_button, table_html
 
 COMMAND = "from pgfl.cli import main; main()"
 STOPPED = 130
@@ -184,11 +184,13 @@ class RunCard:
                 self.wrong = ui.label().classes("wrong").props('role="alert"')
                 self.verdict = ui.label().classes("verdict").props('id="verdict"')
             with ui.element("div").classes("studio-page studio-two").style("padding: 0") as self.outcome:
+                with ui.element("div").classes("wide") as self.promise_box, card("Privacy"):
+                    self.promise = Promise()
                 with card("Measures on held-out rows"):
                     self.measures = ui.html("", sanitize=False).classes("scroll")
                 with card("Coefficients") as head:
                     self.coefficients = ui.html("", sanitize=False).classes("scroll")
-                with card("What was found", "wide") as self.found_card:
+                with card("What was found", "wide"):
                     self.found = ui.html("", sanitize=False)
                 with card("Predictions", "wide"):
                     self._prediction_form()
@@ -271,6 +273,8 @@ class RunCard:
         self.measures.content = measures_html(result)
         self.coefficients.content = coefficients_html(result)
         self.found.content = found_html(result)
+        self.promise_box.set_visibility(result.privacy_card is not None)
+        self.promise.show(result.privacy_card)
         self.predictions.content, self.predict_wrong.text = "", ""
         self.download.set_visibility(False)
         self._draw()
