@@ -66,7 +66,10 @@ def runs(page):
 
 
 def network(page):
-    """A network of processes, one client killed."""
+    """A network of processes, one client killed; the one of the picture before is stopped first."""
+    page.locator("#demo-state", has_text=re.compile(".")).wait_for()
+    if page.get_by_role("button", name="Stop", exact=True).is_visible():
+        page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Start").click()
     page.locator("#demo-state", has_text=re.compile(r"round [1-9]\d")).wait_for()
     name = page.locator("[data-client]").first.get_attribute("data-client")

@@ -142,6 +142,7 @@ def test_a_trust_level_goes_into_the_address_the_config_and_the_run(server, cont
     before = set((server.folder / "results").glob("visits-*"))
     shared.get_by_role("button", name="Run", exact=True).click()
     shared.locator("#verdict", has_text=re.compile(".")).wait_for()
+    shared.locator("#privacy-card").filter(has_text="against everyone but the client's own site").wait_for()
     (folder,) = set((server.folder / "results").glob("visits-*")) - before
     result = Result.load(folder)
     assert result.config.privacy.trust == "site"
