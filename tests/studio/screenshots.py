@@ -182,7 +182,7 @@ def main(folder, chosen):
             prepare(server.folder)
         for name in views:
             path, act, scheme, whole = VIEWS[name]
-            path = path.replace("visits.csv", f"{server.folder / 'visits.csv'}&target=pressure")
+            path = path.replace("visits.csv", f"{server.folder / 'visits.csv'}&target=pressure&map=curves&learn=auto")
             variants = product((SIZE, TELEPHONE), ("light", "dark")) if every else [(SIZE, scheme)]
             for size, colours in variants:
                 context = chromium.new_context(viewport=size, color_scheme=colours)
