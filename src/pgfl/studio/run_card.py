@@ -19,7 +19,7 @@ from nicegui.client import Client
 
 from pgfl.config import Config
 from pgfl.results.folder import CONFIG, fresh_folder
-from pgfl.results.report.effects import effects
+from pgfl.results.report.effects import effects, listed_coefficients
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.report.pictures import learned, legend, membership
 from pgfl.results.result import Result
@@ -388,7 +388,7 @@ def coefficients_html(result: Result) -> str:
 def _intervals_html(result: Result) -> str:
     """Return estimates with their 95 % intervals; those that do not contain 0 stand out."""
     rows: dict[str, dict[str, tuple[str, str]]] = {}
-    for row in result.coefficients().head(MOST_COEFFICIENTS).iter_rows(named=True):
+    for row in listed_coefficients(result).head(MOST_COEFFICIENTS).iter_rows(named=True):
         feature = row["feature"] + (f", against {row['reference']}" if row["reference"] else "")
         low, high = row["low"], row["high"]
         sure = low is not None and (low > 0 or high < 0)

@@ -13,7 +13,7 @@ from pgfl.metrics import MEASURES
 from pgfl.results.coefficients import NAMES_OF_COLUMNS, cell_text
 from pgfl.results.measures import Figure
 from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
-from pgfl.results.report.effects import drawn_features, effects
+from pgfl.results.report.effects import drawn_features, effects, listed_coefficients
 from pgfl.results.report.figures import LABELS, figure, short, spent
 from pgfl.results.report.pictures import legend, membership, picture, pictures
 from pgfl.results.result import Result
@@ -179,7 +179,7 @@ def _in_units(result: Result) -> dict[str, Any] | None:
     """Return coefficients in the table's units with their intervals, where standard errors are known."""
     if result.fits is None:
         return None
-    table = result.coefficients()
+    table = listed_coefficients(result)
     shown = table.head(MOST_TERMS)
     return {
         "columns": ["effect", *(NAMES_OF_COLUMNS.get(name, name) for name in table.columns)],
