@@ -71,7 +71,7 @@ def network(page):
     if page.get_by_role("button", name="Stop", exact=True).is_visible():
         page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Start").click()
-    page.locator("#demo-state", has_text=re.compile(r"round [1-9]\d")).wait_for()
+    page.locator("#demo-state", has_text=re.compile(r"^\s*round [1-9]\d")).wait_for()
     name = page.locator("[data-client]").first.get_attribute("data-client")
     page.get_by_role("button", name=f"Kill {name}").click()
     page.get_by_role("button", name=f"Bring back {name}").wait_for()

@@ -94,7 +94,7 @@ def test_a_sample_table_runs_to_the_end_of_its_bar_and_results_go_with_other_set
     page = open_page(context, server, "/data")
     page.get_by_role("button", name="Try a sample table").click()
     page.get_by_text("720 rows, 7 columns; 24 clients at 3 servers in 2 clusters").wait_for()
-    page.get_by_text("a copy of the table that is deleted").wait_for()
+    page.get_by_text("names sample-visits.csv beside it").wait_for()
     page.get_by_role("button", name="Run", exact=True).click()
     verdict = page.locator("#verdict")
     verdict.filter(has_text="held-out rows").wait_for()

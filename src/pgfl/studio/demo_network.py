@@ -78,7 +78,9 @@ class DemoNetwork:
     def start(self, sites: int, clients: int) -> None:
         """Start so many sites with so many clients each, unless a network runs already."""
         if self._thread is not None and self._thread.is_alive():
-            return
+            if self.now.state != "ended":
+                return
+            self._thread.join()  # its processes have ended, and its folder is being deleted
         self.sites, self.clients = sites, clients
         self._wishes = queue.SimpleQueue()
         self.now = NetworkNow("starting")
