@@ -47,6 +47,8 @@ class InitOptions:
     foretold: str = ""
     map: str | None = None
     """A row map for all columns, or "auto"."""
+    costs: tuple[float, float] | None = None
+    """Of a miss and of a false alarm."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def _check(facts: TableFacts, options: InitOptions, task: Task) -> None:
             raise ConfigError(f"{facts.label} has no feature {quoted(name)} to declare; check its name.")
     assert facts.target is not None
     target = facts.column(facts.target)
+    if options.costs is not None and (task != "classification" or target.distinct != 2):
+        raise ConfigError(f"--costs are for two labels; {quoted(target.name)} does not have two labels.")
     if target.missing:
         rows = f"{target.missing} of {facts.rows} rows"
         raise DataError(
@@ -229,6 +233,8 @@ def _data(facts: TableFacts, options: InitOptions, ignored: Sequence[ColumnFacts
     if ignored:
         why = "; ".join(f"{column.name} {_left_out(column)}" for column in ignored)
         lines.append(_key("ignore", [column.name for column in ignored], why))
+    if options.costs is not None:
+        lines.append(_key("costs", options.costs, "of a miss and of a false alarm: predicted labels cost least"))
     if INTERCEPT not in facts.names:
         lines.append(_key("intercept", True, "a feature that is always 1"))
     if chosen := _chosen(options, "data"):
