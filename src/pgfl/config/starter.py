@@ -287,7 +287,7 @@ def _objective(target: ColumnFacts, task: Task, options: InitOptions) -> list[st
 
 def _algorithm(facts: TableFacts, options: InitOptions) -> list[str]:
     if options.planned is None:
-        return [*_kind_and_tau(options), _key("count", "records", _rows_of_clients(facts))]
+        return [*_kind_and_tau(facts, options), _key("count", "records", _rows_of_clients(facts))]
     chosen = _chosen(options, "algorithm")
     return ["[algorithm]", *(chosen or [LEFT_TO_A_PLAN, _key("client", "gradient", "which every trust level takes")])]
 
@@ -301,7 +301,7 @@ def _rows_of_clients(facts: TableFacts) -> str:
     return f'all rows count alike; with "clients", one of {least} rows counts as much as one of {most}'
 
 
-def _kind_and_tau(options: InitOptions) -> list[str]:
+def _kind_and_tau(facts: TableFacts, options: InitOptions) -> list[str]:
     if options.epsilon is not None:
         return [
             "[algorithm]",
@@ -309,11 +309,11 @@ def _kind_and_tau(options: InitOptions) -> list[str]:
             _key("client", "gradient", "one gradient step per round, which loses less to noise than solving"),
             _key("tau", 0.0, "above 0, clusters learn from each other"),
         ]
-    return [
-        "[algorithm]",
-        _key("kind", "pgfl-exact", "converges to the optimum if all clients take part and tau = 0"),
-        _key("tau", 0.0, 'above 0, clusters learn from each other (then use kind = "pgfl")'),
-    ]
+    assert facts.places is not None
+    kind = ["[algorithm]", _key("kind", "pgfl-exact", "converges to the optimum if all clients take part")]
+    if len(facts.places.clusters) == 1:
+        return [*kind, _key("tau", 0.0, "there is one cluster; several can learn from each other")]
+    return [*kind, _key("tau", AUTO, "clusters learn from each other as far as their models agree; 0 keeps them apart")]
 
 
 def _privacy(options: InitOptions) -> list[str]:
