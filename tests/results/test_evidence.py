@@ -11,7 +11,7 @@ from pgfl.metrics import MEASURES
 from pgfl.results.evidence import Evidence, weigh
 from pgfl.results.measures import ClientFigures, Figure, Measured
 from pgfl.results.result import Result
-from pgfl.results.verdict import GOOD, WORST_FIRST, Verdict
+from pgfl.results.verdict import GOOD, WORST_FIRST, Verdict, joined
 from tests.real_data import federation
 
 PRESETS = ("exact", "fedavg", "paper-fig1", "paper-fig2", "paper-fig3", "paper-fig5", "private-huber")
@@ -144,11 +144,23 @@ def test_models_on_which_all_servers_agree_are_not_called_wrong():
         np.testing.assert_allclose(plain.cluster(cluster), exact.cluster(cluster), atol=1e-9)
 
 
+def test_where_noise_drowns_the_signal_nobody_asks_for_longer_steps():
+    findings = tuple(
+        Verdict(kind, f"{kind}.", advice)
+        for kind, advice in (("noise drowns the signal", "Raise privacy.epsilon."), ("not yet", "Lower algorithm.rho."))
+    )
+    worse = Evidence(-0.1, "R² −0.100 (trivial 0.000) on held-out rows")
+    found = weigh(joined(findings), worse, private=True)
+    assert found.kind == "not useful" and found.advice == "Raise privacy.epsilon." and "rho" not in found.text
+    assert "Lower algorithm.rho." in weigh(findings[1], worse, private=True).text
+
+
 def test_constant_targets_are_measured_as_scikit_learn_does_and_baselines_have_no_sign():
     targets = np.full(3, 0.1)
     r2 = MEASURES["r2"]
     assert r2.of(np.array([[0.1], [0.1], [0.1]]), targets).tolist() == [1.0]
     assert r2.of(np.array([[0.2], [0.1], [0.1]]), targets).tolist() == [0.0]
+    assert [MEASURES[name].trivial(targets) for name in ("r2", "mae", "rmse")] == [1.0, 0.0, 0.0]
     rng = np.random.default_rng(0)
     assert all(math.copysign(1.0, r2.trivial(rng.normal(size=7))) > 0 for _ in range(20))
 

@@ -127,8 +127,12 @@ def _still_falls(rounds: AnyFloats, nmsd: AnyFloats) -> bool | None:
 def _not_useful(
     findings: Sequence[Verdict], evidence: Evidence, figures: Mapping[str, float], private: bool
 ) -> Verdict:
-    """Return that models are worse than trivial, with what else was found."""
-    others = tuple(one for one in findings if one.kind not in GOOD)
+    """Return that models are worse than trivial, with what else was found.
+
+    Where noise drowns the signal, longer steps or more rounds would only add to it: they are not asked for.
+    """
+    drowned = any(one.kind == "noise drowns the signal" for one in findings)
+    others = tuple(one for one in findings if one.kind not in GOOD and not (drowned and one.kind == "not yet"))
     sentence = f"The models are not useful: they are worse than a trivial prediction, with {evidence.named}."
     advice = others[0].advice if others else LOUDER if private else CHECK
     further = tuple(one.sentence for one in others)
