@@ -179,8 +179,8 @@ def runs(
                         continue  # too few clients for masked sums
                     row = judged(name, f"{epsilon:g}, {trust}", split, result, near)
                     made_plan, seconds = written(epsilon, trust)[1:]
-                    if made_plan is not None and made_plan.kept is not None:
-                        kept = made_plan.kept
+                    if made_plan is not None and made_plan.measured is not None:
+                        kept = made_plan.measured
                         row = replace(row, expected=kept.value, low=kept.low, high=kept.high, planned_in=seconds)
                     yield row
 
@@ -231,7 +231,7 @@ def promises(found: Sequence[Row]) -> str:
         for row in private
         if np.isfinite(row.low) and without.get((row.name, row.split), 0.0) > 0.0
     ]
-    within = sum(row.low <= share <= row.high for share, row in shares)
+    within = sum(row.low <= min(share, 1.0) <= row.high for share, row in shares)  # chance shows more than all of it
     below = sum(share < row.low for share, row in shares)
     falls = list(_falls(private))
     seconds = [row.planned_in for row in private if np.isfinite(row.planned_in)]

@@ -30,7 +30,7 @@ def searched(tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "full_search", lambda facts: full.append(facts) or settings(facts))
     monkeypatch.setattr(planner, "quick_search", lambda facts, start: quick.append(facts) or settings(facts))
     monkeypatch.setattr(planner, "typical", of)
-    monkeypatch.setattr(planner, "judge", lambda facts, _: (Forecast(of(facts), -99.0, 1.0 / 3.0), None, -99.5))
+    monkeypatch.setattr(planner, "judge", lambda facts, _: (Forecast(of(facts), -99.0, 1.0 / 3.0), None, None, -99.5))
     return full, quick
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from pgfl.drawing.networks import new_axes
 from pgfl.drawing.plots import cluster_colour
 from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts
+from pgfl.planning.moments import Foreseen
 from pgfl.planning.search import LAM, MIXING, Settings, steady_rho
 from pgfl.privacy.trust import Level
 
@@ -77,6 +78,12 @@ CONFIDENCE = 0.9
 UNLIKE = 3.5
 """By how many points runs on a real table differ from its twins beyond what twins differ by, as a deviation."""
 
+UNLIKE_SHARE = 0.0
+"""By which share of what is lost to noise real tables differ from their twins, as a deviation."""
+
+CHANCES = ndtri((np.arange(9) + 0.5) / 9)
+"""Normal numbers, equally probable."""
+
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
 DROWNED_POINTS = 5.0  # above chance, or of variance explained
 LEAST_KEPT = 0.1  # of what is reached without privacy
@@ -96,7 +103,7 @@ class Plan:
     """What to run, what it will achieve, and what would help.
 
     Figures are R² or AUC in per cent; for a regression on generated data NMSD in dB. `kept` is the share of what is
-    reached without privacy, of a table.
+    reached without privacy, of a table, and `measured` that share as the held-out rows of one run will show it.
     """
 
     facts: Facts
@@ -108,6 +115,7 @@ class Plan:
     instead: Mapping[tuple[Level, float], Level] = field(default_factory=dict)  # where less trust does better
     config: Config | None = field(default=None, compare=False)
     kept: Forecast | None = None
+    measured: Forecast | None = None
     chosen_map: Choice | None = None
 
     @property
@@ -222,6 +230,7 @@ class Plan:
             "unit": self.unit,
             "predicted": asdict(self.predicted),
             "kept": None if self.kept is None else asdict(self.kept),
+            "measured": None if self.measured is None else asdict(self.measured),
             "explained": self.explained,
             "without_privacy": self.limit,
             "by_epsilon": {f"{level:g}": value for level, value in self.by_epsilon.items()},
@@ -253,8 +262,26 @@ def forecast(found: Floats, facts: Facts) -> Forecast:
 
 def share_kept(found: Floats) -> Forecast:
     """Return the share of what is reached without privacy, given that of some twins."""
+    return _nine_of_ten(found, 1.0)
+
+
+def share_measured(found: Sequence[Foreseen], facts: Facts) -> Forecast:
+    """Return which share the held-out rows of one run will show, given what is foreseen of some twins.
+
+    Few rows show it by chance only, the more so the less there is to learn; and a real table is no twin.
+    """
+    kept = np.array([each.kept[0] for each in found])
+    lost = np.maximum(1.0 - kept, 0.0)
+    first, second = np.array([each.chance for each in found]).T
+    rows = facts.test_records or math.inf
+    deviation = np.sqrt((first * lost + second * lost**2) / rows + (UNLIKE_SHARE * np.minimum(lost, 1.0)) ** 2)
+    return _nine_of_ten((kept[:, None] + deviation[:, None] * CHANCES).ravel(), math.inf)
+
+
+def _nine_of_ten(found: Floats, most: float) -> Forecast:
+    """Return the median, and the interval that has nine of ten."""
     middle, low, high = (float(np.quantile(found, at)) for at in (0.5, 0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2))
-    return Forecast(middle, low, min(high, 1.0))
+    return Forecast(middle, low, min(high, most))
 
 
 def _chance(value: float, facts: Facts) -> float:

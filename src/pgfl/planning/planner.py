@@ -18,7 +18,7 @@ from pgfl.federation.federation import Federation
 from pgfl.metrics import deviation
 from pgfl.objectives import Huber, Logistic
 from pgfl.planning.facts import Facts, are_of_columns, facts_of
-from pgfl.planning.forecast import Forecast, Plan, configured, forecast, share_kept
+from pgfl.planning.forecast import Forecast, Plan, configured, forecast, share_kept, share_measured
 from pgfl.planning.kept import kept
 from pgfl.planning.map_plan import with_planned_map
 from pgfl.planning.search import (
@@ -170,7 +170,8 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, whole: boo
             helps[f'trust = "{trust}"'] = sign * (curves[trust][small.epsilon] - own.predicted.value)
     best_limit = limit_beside(curves, small, own.limit)
     made = configured(source, stated, own.settings) if isinstance(source, Config) else None
-    return Plan(stated, own.settings, own.predicted, best_limit, curves, helps, instead, made, own.kept, chosen)
+    shares = own.kept, own.measured
+    return Plan(stated, own.settings, own.predicted, best_limit, curves, helps, instead, made, *shares, chosen)
 
 
 class _Progress:
@@ -192,13 +193,15 @@ class _Judged:
     settings: Settings
     predicted: Forecast
     kept: Forecast | None
+    measured: Forecast | None
     limit: float
 
     @classmethod
     def from_json(cls, page: Mapping[str, Any]) -> _Judged:
-        share = page["kept"]
-        settings, predicted = Settings(**page["settings"]), Forecast(**page["predicted"])
-        return cls(settings, predicted, None if share is None else Forecast(**share), page["limit"])
+        forecasts = (page[name] for name in ("predicted", "kept", "measured"))
+        predicted, share, measured = (None if each is None else Forecast(**each) for each in forecasts)
+        assert predicted is not None
+        return cls(Settings(**page["settings"]), predicted, share, measured, page["limit"])
 
 
 @dataclass(frozen=True)
@@ -334,15 +337,17 @@ def possible(facts: Facts) -> bool:
     return facts.trusted.takes_part(facts.largest_pair)
 
 
-def judge(facts: Facts, settings: Settings) -> tuple[Forecast, Forecast | None, float]:
-    """Return what the settings reach, of a table also the share of what is reached without privacy, and that."""
+def judge(facts: Facts, settings: Settings) -> tuple[Forecast, Forecast | None, Forecast | None, float]:
+    """Return what the settings reach; of a table the share of what is reached without privacy, as it is and as one run
+    measures it; and what that is."""
     if facts.rows is None:
         limit = shown(facts, np.array([without_privacy(facts, JUDGING_SEEDS[0])]))[0]
-        return forecast(evaluate_on_twins(facts, settings), facts), None, float(limit)
+        return forecast(evaluate_on_twins(facts, settings), facts), None, None, float(limit)
     found = foreseen_on(facts, settings, TABLE_JUDGING_SEEDS)
     limit = float(np.median(shown(facts, np.array([each.limit for each in found]))))
     kept = share_kept(np.array([each.kept[0] for each in found]))
-    return forecast(shown(facts, np.array([each.error[0] for each in found])), facts), kept, limit
+    predicted = forecast(shown(facts, np.array([each.error[0] for each in found])), facts)
+    return predicted, kept, share_measured(found, facts), limit
 
 
 def evaluate_on_twins(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:
