@@ -81,9 +81,10 @@ UNLIKE = 3.5
 UNLIKE_SHARE = 0.0
 """By which share of what is lost to noise real tables differ from their twins, as a deviation."""
 
-CHANCES = ndtri((np.arange(9) + 0.5) / 9)
+CHANCES = ndtri((np.arange(25) + 0.5) / 25)
 """Normal numbers, equally probable."""
 
+LEAST_GAINED = 0.1  # of what is gained without privacy, as held-out rows show it: shares of less say nothing
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
 DROWNED_POINTS = 5.0  # above chance, or of variance explained
 LEAST_KEPT = 0.1  # of what is reached without privacy
@@ -270,12 +271,12 @@ def share_measured(found: Sequence[Foreseen], facts: Facts) -> Forecast:
 
     Few rows show it by chance only, the more so the less there is to learn; and a real table is no twin.
     """
-    kept = np.array([each.kept[0] for each in found])
-    lost = np.maximum(1.0 - kept, 0.0)
-    first, second = np.array([each.chance for each in found]).T
     rows = facts.test_records or math.inf
-    deviation = np.sqrt((first * lost + second * lost**2) / rows + (UNLIKE_SHARE * np.minimum(lost, 1.0)) ** 2)
-    return _nine_of_ten((kept[:, None] + deviation[:, None] * CHANCES).ravel(), math.inf)
+    kept, chance = np.array([(each.kept[0], each.chance) for each in found]).T[:, :, None, None]
+    lost = np.maximum(1.0 - kept, 0.0)
+    by_chance = np.sqrt((chance * lost + 2.0 * lost**2) / rows + (UNLIKE_SHARE * np.minimum(lost, 1.0)) ** 2)
+    gained = np.maximum(1.0 + np.sqrt((chance + 2.0) / rows) * CHANCES, LEAST_GAINED)
+    return _nine_of_ten((1.0 - (1.0 - kept + by_chance * CHANCES[:, None]) / gained).ravel(), math.inf)
 
 
 def _nine_of_ten(found: Floats, most: float) -> Forecast:

@@ -106,14 +106,14 @@ class Foreseen:
     """What candidates reach on one federation.
 
     `error` is the NMSD, 1 − R² or 1 − AUC; `limit` is that of the best linear models; `kept` is the share of what these
-    gain over a trivial prediction, in squared error or log loss; `chance` is the variance of that share
-    as one held-out row measures it, over (1 − kept) and over (1 − kept)².
+    gain over a trivial prediction, in squared error or log loss; `chance` is the variance of what is
+    lost of it, over what is lost, as one held-out row measures it.
     """
 
     error: Floats
     kept: Floats
     limit: float
-    chance: tuple[float, float] = (0.0, 0.0)
+    chance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class Moments:
             best = max(1.0 - limit, 1e-6)
             # squared errors of two predictions differ by twice a residual times their distance
             chance = 4.0 * limit / best
-            return Foreseen(error, (1.0 - error) / best, limit, (chance, chance * limit))
+            return Foreseen(error, (1.0 - error) / best, limit, chance)
         middle = float(self._middle.sum())  # the mean of the best margins
         spread = math.sqrt(max(self._signal - middle**2, 1e-12))
         mean = learned[:, :, 0] @ self._middle
@@ -286,7 +286,7 @@ class Moments:
         most = whole.entropy - float(whole.log_loss(None, one, one, one)[0])
         chance = 2.0 / max(most, 1e-6)  # log losses of two chances differ by a deviation twice the root of their mean
         auc, limit = labels.auc(correlation), 1.0 - float(whole.auc(one)[0])
-        return Foreseen(1.0 - auc, gain / max(most, 1e-6), limit, (chance, chance))
+        return Foreseen(1.0 - auc, gain / max(most, 1e-6), limit, chance)
 
     def _places(self, made: Federation) -> None:
         """From who is where: the step that servers agree on, and how noise and chance reach clients along each mode."""
