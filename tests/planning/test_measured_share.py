@@ -16,7 +16,7 @@ RUNS = 1000
 
 @pytest.fixture(autouse=True)
 def twins_are_real(monkeypatch):
-    monkeypatch.setattr(forecast, "UNLIKE_SHARE", 0.0)
+    monkeypatch.setattr(forecast, "UNLIKE_SHARE", (0.0, 0.0))
 
 
 def regression(rng, gain, kept, rows):

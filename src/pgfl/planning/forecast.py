@@ -78,8 +78,8 @@ CONFIDENCE = 0.9
 UNLIKE = 3.5
 """By how many points runs on a real table differ from its twins beyond what twins differ by, as a deviation."""
 
-UNLIKE_SHARE = 0.0
-"""By which share of what is lost to noise real tables differ from their twins, as a deviation."""
+UNLIKE_SHARE = (0.02, 0.3)
+"""By how much the share that real tables keep differs from their twins', as a deviation: always, and of what is lost."""
 
 CHANCES = ndtri((np.arange(25) + 0.5) / 25)
 """Normal numbers, equally probable."""
@@ -271,10 +271,10 @@ def share_measured(found: Sequence[Foreseen], facts: Facts) -> Forecast:
 
     Few rows show it by chance only, the more so the less there is to learn; and a real table is no twin.
     """
-    rows = facts.test_records or math.inf
+    rows, (always, of_lost) = facts.test_records or math.inf, UNLIKE_SHARE
     kept, chance = np.array([(each.kept[0], each.chance) for each in found]).T[:, :, None, None]
     lost = np.maximum(1.0 - kept, 0.0)
-    by_chance = np.sqrt((chance * lost + 2.0 * lost**2) / rows + (UNLIKE_SHARE * np.minimum(lost, 1.0)) ** 2)
+    by_chance = np.sqrt((chance * lost + 2.0 * lost**2) / rows + always**2 + (of_lost * np.minimum(lost, 1.0)) ** 2)
     gained = np.maximum(1.0 + np.sqrt((chance + 2.0) / rows) * CHANCES, LEAST_GAINED)
     return _nine_of_ten((1.0 - (1.0 - kept + by_chance * CHANCES[:, None]) / gained).ravel(), math.inf)
 
