@@ -1,6 +1,7 @@
 """A verdict agrees with held-out rows and with a known truth, on made-up figures, real tables and every preset."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -173,3 +174,11 @@ def test_nobody_with_fewer_than_five_held_out_rows_is_the_worst_client():
     nobody = one.measured(np.zeros(3, dtype=int), ["all"], ["a", "b", "c"], False, np.array([4, 4, 4]))
     assert math.isnan(nobody.worst.value)
     assert nobody.worst_client is None
+
+
+@pytest.mark.parametrize(("chance", "words"), [(0.414, "about 41 % were worse"), (0.001, "fewer than 1 % were worse")])
+def test_without_held_out_rows_it_is_said_how_often_such_noise_was_useless(chance, words):
+    verdict = Verdict("converged", "The models have converged.", figures={"chance_useless": chance})
+    assert f"Of trainings with as much noise {words} than a trivial prediction." in weigh(verdict, None, True).text
+    assert "as much noise" not in weigh(replace(verdict, figures={}), None, True).text
+    assert "as much noise" not in weigh(verdict, Evidence(0.5, "log loss 0.3"), True).text

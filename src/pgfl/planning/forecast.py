@@ -79,7 +79,7 @@ UNLIKE = 3.5
 """By how many points runs on a real table differ from its twins beyond what twins differ by, as a deviation."""
 
 UNLIKE_SHARE = (0.02, 0.3)
-"""By how much the share that real tables keep differs from their twins', as a deviation: always, and of what is lost."""
+"""How far the share that real tables keep is from that of their twins, as a deviation: always, and of what is lost."""
 
 CHANCES = ndtri((np.arange(25) + 0.5) / 25)
 """Normal numbers, equally probable."""

@@ -316,7 +316,7 @@ def chance_useless(noise_to_reach: float) -> float:
     [0.0, 0.01, 0.28, 0.55, 0.55]
     """
     least = USELESS_FROM / noise_to_reach if noise_to_reach > 0.0 else math.inf
-    return USELESS_MOST / (1.0 + least**USELESS_POWER)
+    return float(USELESS_MOST / (1.0 + least**USELESS_POWER))
 
 
 def _diverging(windows: Sequence[Window], setting: Setting) -> Verdict:
