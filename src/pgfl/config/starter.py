@@ -234,7 +234,11 @@ def _data(facts: TableFacts, options: InitOptions, ignored: Sequence[ColumnFacts
         why = "; ".join(f"{column.name} {_left_out(column)}" for column in ignored)
         lines.append(_key("ignore", [column.name for column in ignored], why))
     if options.costs is not None:
-        lines.append(_key("costs", options.costs, "of a miss and of a false alarm: predicted labels cost least"))
+        lines.append(
+            _key(
+                "costs", options.costs, "of missing the second label, and of a false alarm: predicted labels cost least"
+            )
+        )
     if INTERCEPT not in facts.names:
         lines.append(_key("intercept", True, "a feature that is always 1"))
     if chosen := _chosen(options, "data"):
