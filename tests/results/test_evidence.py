@@ -146,14 +146,12 @@ def test_models_on_which_all_servers_agree_are_not_called_wrong():
 
 
 def test_where_noise_drowns_the_signal_nobody_asks_for_longer_steps():
-    findings = tuple(
-        Verdict(kind, f"{kind}.", advice)
-        for kind, advice in (("noise drowns the signal", "Raise privacy.epsilon."), ("not yet", "Lower algorithm.rho."))
-    )
+    said = {"not yet": "Lower algorithm.rho.", "noise drowns the signal": "Raise privacy.epsilon."}
+    findings = tuple(Verdict(kind, f"{kind}.", advice) for kind, advice in said.items())
     worse = Evidence(-0.1, "R² −0.100 (trivial 0.000) on held-out rows")
     found = weigh(joined(findings), worse, private=True)
-    assert found.kind == "not useful" and found.advice == "Raise privacy.epsilon." and "rho" not in found.text
-    assert "Lower algorithm.rho." in weigh(findings[1], worse, private=True).text
+    assert found.kind == "not useful" and found.advice == "Raise privacy.epsilon." and "not yet" not in found.text
+    assert "Lower algorithm.rho." in weigh(findings[0], worse, private=True).text
 
 
 def test_constant_targets_are_measured_as_scikit_learn_does_and_baselines_have_no_sign():
