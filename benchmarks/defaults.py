@@ -179,8 +179,8 @@ def runs(
                         continue  # too few clients for masked sums
                     row = judged(name, f"{epsilon:g}, {trust}", split, result, near)
                     made_plan, seconds = written(epsilon, trust)[1:]
-                    if made_plan is not None and made_plan.kept is not None:
-                        kept = made_plan.kept
+                    if made_plan is not None and made_plan.measured is not None:
+                        kept = made_plan.measured
                         row = replace(row, expected=kept.value, low=kept.low, high=kept.high, planned_in=seconds)
                     yield row
 
@@ -231,7 +231,7 @@ def promises(found: Sequence[Row]) -> str:
         for row in private
         if np.isfinite(row.low) and without.get((row.name, row.split), 0.0) > 0.0
     ]
-    within = sum(row.low <= share <= row.high for share, row in shares)
+    within = sum(row.low <= min(share, 1.0) <= row.high for share, row in shares)  # chance shows more than all of it
     below = sum(share < row.low for share, row in shares)
     falls = list(_falls(private))
     seconds = [row.planned_in for row in private if np.isfinite(row.planned_in)]
@@ -240,8 +240,8 @@ def promises(found: Sequence[Row]) -> str:
         + "".join(f"; {name} misses by {-gap:.3f}" for name, gap in far.items()),
         f"Private runs worse than trivial: {len(bad)} of {len(private)}, of which {passed} were not called so",
         f"Private runs no worse than trivial that were called not useful: {blamed}",
-        f"More ε gives a worse mean, beyond two standard errors: {len(falls)} of {_pairs(private)} pairs"
-        + "".join(f"; {fall}" for fall in falls),
+        "More ε gives a worse mean, beyond two standard errors: "
+        f"{len(falls)} of {_pairs(private)} pairs with several splits" + "".join(f"; {fall}" for fall in falls),
         f"Share kept of the gain without privacy within the plan's interval: {within} of {len(shares)} runs"
         + (f" ({100 * within / len(shares):.0f} %; {below} below)" if shares else ""),
         f"Processor time of a plan: at most {max(seconds):.1f} s" if seconds else "No plan was made",
@@ -256,16 +256,17 @@ def _falls(private: Sequence[Row]) -> Iterator[str]:
             [row.gain for row in private if row.name == name and row.setting == f"{epsilon:g}, {trust}"]
             for epsilon in (less, more)
         )
-        error = np.hypot(*(np.std(each, ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in (one, other)))
+        error = np.hypot(*(np.std(each, ddof=1) / len(each) ** 0.5 for each in (one, other)))
         if np.mean(other) < np.mean(one) - 2.0 * error:
             yield f"{name} ({trust}, {less:g} → {more:g}: {np.mean(one):.3f} → {np.mean(other):.3f})"
 
 
 def _neighbours(private: Sequence[Row]) -> Iterator[tuple[str, str, tuple[float, float]]]:
+    """Neighbouring ε of a table and trust that were run on several splits: of one there is no standard error."""
     for name in dict.fromkeys(row.name for row in private):
         for trust in TRUSTS:
-            known = {row.setting for row in private if row.name == name}
-            levels = sorted(epsilon for epsilon in EPSILONS if f"{epsilon:g}, {trust}" in known)
+            known = [row.setting for row in private if row.name == name]
+            levels = sorted(epsilon for epsilon in EPSILONS if known.count(f"{epsilon:g}, {trust}") > 1)
             for pair in pairwise(levels):
                 yield name, trust, pair
 

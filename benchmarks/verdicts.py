@@ -11,6 +11,7 @@ labels, or its accuracy at most that of the majority. The verdict with held-out 
 from __future__ import annotations
 
 import argparse
+import csv
 import runpy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,9 +26,14 @@ import pgfl
 from pgfl.results.verdict import BAD, UNHEARD_IN_STEPS
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "tables"
+RESULTS = Path(__file__).parent / "results-verdicts.csv"
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 RELEASES = (10, 20, 60)
 SEEDS = range(3)
+COLUMNS = (
+    *("name", "epsilon", "releases", "seed"),
+    *("noise_to_reach", "log_loss", "trivial_log_loss", "accuracy", "majority", "kind"),
+)
 QUICK_EPSILONS, QUICK_SEEDS = (0.5, 2.0, 8.0), range(2)
 
 
@@ -201,15 +207,42 @@ def by_table(found: Sequence[Found]) -> str:
     return "\n".join(lines)
 
 
+def keep(path: Path, found: Sequence[Found]) -> None:
+    """Write all runs."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for each in found:
+            measured = (f"{value:.6g}" for value in (each.ratio, *each.log_loss, *each.accuracy))
+            table.writerow([each.name, each.epsilon, each.releases, each.seed, *measured, each.kind])
+
+
+def kept_runs(path: Path) -> list[Found]:
+    """Return the runs of an earlier call."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = []
+    for row in rows:
+        ratio, loss, trivial_loss, accuracy, majority = (float(row[name]) for name in COLUMNS[4:9])
+        place = row["name"], float(row["epsilon"]), int(row["releases"]), int(row["seed"])
+        measured = (loss, trivial_loss), (accuracy, majority)
+        found.append(Found(*place, ratio, ratio >= UNHEARD_IN_STEPS, *measured, row["kind"]))
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> list[Found]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three ε and two seeds")
+    parser.add_argument("--keep", type=Path, default=RESULTS, help="the file of all runs")
+    parser.add_argument("--report", action="store_true", help="run nothing; only the tables of what was kept")
     options = parser.parse_args(arguments)
     epsilons, seeds = (QUICK_EPSILONS, QUICK_SEEDS) if options.quick else (EPSILONS, SEEDS)
-    found: list[Found] = []
-    for name, make in STUDIES.items():
+    found = kept_runs(options.keep) if options.report else []
+    for name, make in () if options.report else STUDIES.items():
         found += runs(make(), name, epsilons, RELEASES, seeds)
         print(f"{len(found)} runs, the last of {name}", flush=True)
+    if not options.report and not options.quick:
+        keep(options.keep, found)
     for title, page in (
         ("verdict", confusion),
         ("by size of noise", by_ratio),

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,16 @@ from typing import BinaryIO, Literal
 from pgfl.errors import ResultError, is_full_disk
 
 TEMPORARY = ".part"
+
+
+def user_cache() -> Path:
+    """Return the folder of what can be computed again, where the user's system keeps such files."""
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        return Path(local) / "pgfl" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "pgfl"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgfl"
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:

@@ -114,8 +114,13 @@ def _shares(targets: AnyFloats) -> Floats:
 
 
 def _of_mean(measure: Callable[[AnyFloats, AnyFloats], Floats]) -> Callable[[AnyFloats], float]:
-    """The measure of the rows' own mean."""
-    return lambda targets: float(measure(np.full((len(targets), 1), targets.mean(dtype=np.float64)), targets)[0])
+    """The measure of the rows' own mean, which rounding keeps from being that of rows that are all the same."""
+
+    def baseline(targets: AnyFloats) -> float:
+        middle = targets[0] if _constant(targets) else targets.mean(dtype=np.float64)
+        return float(measure(np.full((len(targets), 1), middle), targets)[0])
+
+    return baseline
 
 
 def _entropy(targets: AnyFloats) -> float:

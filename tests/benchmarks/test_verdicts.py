@@ -1,10 +1,12 @@
 """The grid behind docs/verdict.md, in part: private classifications by gradient steps, and what the verdict says."""
 
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pgfl.results.verdict import BAD
+from pgfl.results.verdict import BAD, chance_useless
 
 
 @pytest.fixture
@@ -34,6 +36,22 @@ def test_public_quantities_do_not_see_that_a_task_is_easy(verdicts):
     (found,) = verdicts.runs(verdicts.STUDIES[name](), name, (2.0,), (20,), range(1))
     assert found.drowned and found.accuracy[0] > 0.75 > found.accuracy[1]
     assert found.kind not in BAD
+
+
+def test_of_all_kept_runs_with_held_out_rows_no_useless_one_passed_and_few_useful_ones_are_blamed(verdicts):
+    found = verdicts.kept_runs(verdicts.RESULTS)
+    useless = [each for each in found if each.worse_loss and each.worse_accuracy]
+    useful = [each for each in found if not (each.worse_loss or each.worse_accuracy)]
+    assert len(found) == 648 and len(useless) > 90 and all(each.kind in BAD for each in useless)
+    assert sum(each.kind in BAD for each in useful) <= 0.05 * len(useful)
+
+
+def test_what_is_said_of_such_noise_is_what_it_did_on_average(verdicts):
+    found = verdicts.kept_runs(verdicts.RESULTS)
+    for low, high in pairwise((0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 1.0, np.inf)):
+        some = [each for each in found if low <= each.ratio < high]
+        said = np.mean([chance_useless(each.ratio) for each in some])
+        assert abs(said - np.mean([each.worse_loss for each in some])) < 0.09
 
 
 def test_the_tables_count_every_run_once(verdicts):

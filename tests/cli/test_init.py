@@ -164,6 +164,16 @@ def test_ids_constants_and_free_text_are_ignored_and_missing_cells_get_an_indica
     assert run("run", tmp_path / "deep" / "c.toml", "--out", tmp_path / "r", "--set", "rounds=2").code == 0
 
 
+@pytest.mark.parametrize(("clusters", "tau"), [(["a", "b"], "auto"), (["a", "a"], 0.0)])
+def test_several_clusters_learn_from_each_other_as_far_as_they_agree(tmp_path, clusters, tau):
+    rows = {"client": ["c", "d"] * 30, "cluster": clusters * 30, "x": np.arange(60) % 7, "y": np.arange(60) % 11}
+    pl.DataFrame(rows).write_csv(tmp_path / "table.csv")
+    assert run("init", tmp_path / "table.csv", "--out", tmp_path / "own.toml", "--task", "regression").code == 0
+    assert tomllib.loads((tmp_path / "own.toml").read_text("utf-8"))["algorithm"]["tau"] == tau
+    ran = run("run", tmp_path / "own.toml", "--out", tmp_path / "out", "--set", "rounds=3")
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_an_existing_file_is_never_overwritten(tables, tmp_path):
     (tmp_path / "mine.toml").write_text("mine")
     assert "already exists" in refused("init", tables / "diabetes.csv", "--out", tmp_path / "mine.toml")

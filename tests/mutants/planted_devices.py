@@ -409,7 +409,7 @@ ACCEPTED = (
         "a device appends the intercept after it has clipped its rows",
         "Rows are longer than the bound that Δ is computed with.",
         "load_samples",
-        "return clipped(settings, features, columns[settings.target])",
+        "return replace(clipped(settings, features, columns[settings.target]), weights=weights)",
         "within = clipped(settings, np.column_stack([columns[name] for name in names]), "
         "columns[settings.target])\n"
         "ones = [np.ones(int(filled.sum()))] * settings.intercept\n"

@@ -69,7 +69,7 @@ TABLES: tuple[Mutant, ...] = (
         "the trivial prediction of a regression is 0 instead of the mean",
         "A useless model looks better than the baseline.",
         "_of_mean",
-        "np.full((len(targets), 1), targets.mean(dtype=np.float64))",
+        "np.full((len(targets), 1), middle)",
         "np.zeros((len(targets), 1))",
         (MEASURES + "test_baselines_are_the_mean_the_majority_and_the_shares",),
     ),

@@ -8,6 +8,7 @@ FURTHEST = "test_no_replaced_record_and_no_message_moves_the_solution_further"
 SEARCH = f"tests/privacy/test_sensitivity.py::{FURTHEST}[weights, huber]"
 CAPPED = "tests/simulate/test_weights.py::test_no_weight_above_the_cap_counts"
 GROWS = "tests/simulate/test_weights.py::test_a_cap_only_ever_grows"
+DEVICES = "tests/network/test_weighted_records.py::test_{}"
 DIRECT = "tests/simulate/test_weights.py::test_the_noise_grows_with_the_cap"
 
 WEIGHTS: tuple[Mutant, ...] = (
@@ -46,5 +47,38 @@ WEIGHTS: tuple[Mutant, ...] = (
         "max(cap, objective.cap)",
         "objective.cap",
         (GROWS,),
+    ),
+    Mutant(
+        "device-weights-not-capped",
+        "a device does not clip weights to the training's cap",
+        "A single record of a huge weight moves an answer as far as it likes.",
+        "Samples.targets_for",
+        "clip_weights(weights, cap)",
+        "weights",
+        (
+            DEVICES.format("weights_are_clipped_to_the_training_s_cap"),
+            DEVICES.format("no_replaced_record_whatever_its_weight_moves_an_answer_further_than_is_charged"),
+        ),
+    ),
+    Mutant(
+        "device-delta-without-cap",
+        "the loss of a network's training forgets the largest weight",
+        "The noise of devices and trusted sites is too weak by the cap.",
+        "Training.build_objective",
+        "weighted(objective, self.largest_weight)",
+        "weighted(objective, 1.0)",
+        (
+            DEVICES.format("the_noise_of_a_device_and_of_a_trusted_site_grows_with_the_cap"),
+            DEVICES.format("no_replaced_record_whatever_its_weight_moves_an_answer_further_than_is_charged"),
+        ),
+    ),
+    Mutant(
+        "device-weight-limit-ignored",
+        "a device takes part whatever weights a training allows",
+        "A site makes records count as much as it likes, and the owner's noise drowns the rest.",
+        "TrainingLimits.refused",
+        "training.largest_weight or 1.0",
+        "1.0",
+        (DEVICES.format("a_client_takes_part_up_to_its_own_limit_and_by_default_with_records_that_count_alike"),),
     ),
 )

@@ -54,6 +54,7 @@ def test_scrambled_records_leave_the_plan_as_it_is(tmp_path, monkeypatch):
     found = []
     for seed in (1, 2):
         (tmp_path / str(seed)).mkdir()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(seed)))  # where no other plan is kept
         config = write_table(tmp_path / str(seed), seed)
         columns = {name: {"bounds": [-5, 5]} for name in "aby"}
         settings = config.model_dump(exclude_none=True)

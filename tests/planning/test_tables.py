@@ -301,6 +301,17 @@ def test_init_plans_by_default_and_its_run_agrees_without_a_warning(configs, tmp
     assert whole.value > 0.2 and not result.warnings and result.verdict.kind in ("useful", "converged")
 
 
+def test_the_plan_of_a_planned_config_is_the_same(configs, monkeypatch):
+    """Of what `pgfl init` wrote, `pgfl plan` foretells what `pgfl init` did."""
+    for name, seeds in (("SEEDS", (1,)), ("JUDGING_SEEDS", (11, 12, 13))):
+        monkeypatch.setattr(planner, f"TABLE_{name}", seeds)
+    first = planner.plan(configs["fair"], whole=False)
+    assert first.settings.x_norm is not None
+    again = planner.plan(first.config, whole=False)
+    assert again.config == first.config and again.settings == replace(first.settings, x_norm=None)
+    assert (again.predicted, again.kept, again.verdict) == (first.predicted, first.kept, first.verdict)
+
+
 @pytest.mark.proof
 def test_a_private_run_that_states_no_settings_plans_first(configs, tmp_path, monkeypatch):
     """Which is the same as planning before; nobody plans over what is stated."""

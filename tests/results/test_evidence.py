@@ -1,6 +1,7 @@
 """A verdict agrees with held-out rows and with a known truth, on made-up figures, real tables and every preset."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from pgfl.metrics import MEASURES
 from pgfl.results.evidence import Evidence, weigh
 from pgfl.results.measures import ClientFigures, Figure, Measured
 from pgfl.results.result import Result
-from pgfl.results.verdict import GOOD, WORST_FIRST, Verdict
+from pgfl.results.verdict import GOOD, WORST_FIRST, Verdict, joined
 from tests.real_data import federation
 
 PRESETS = ("exact", "fedavg", "paper-fig1", "paper-fig2", "paper-fig3", "paper-fig5", "private-huber")
@@ -144,11 +145,21 @@ def test_models_on_which_all_servers_agree_are_not_called_wrong():
         np.testing.assert_allclose(plain.cluster(cluster), exact.cluster(cluster), atol=1e-9)
 
 
+def test_where_noise_drowns_the_signal_nobody_asks_for_longer_steps():
+    said = {"not yet": "Lower algorithm.rho.", "noise drowns the signal": "Raise privacy.epsilon."}
+    findings = tuple(Verdict(kind, f"{kind}.", advice) for kind, advice in said.items())
+    worse = Evidence(-0.1, "R² −0.100 (trivial 0.000) on held-out rows")
+    found = weigh(joined(findings), worse, private=True)
+    assert found.kind == "not useful" and found.advice == "Raise privacy.epsilon." and "not yet" not in found.text
+    assert "Lower algorithm.rho." in weigh(findings[0], worse, private=True).text
+
+
 def test_constant_targets_are_measured_as_scikit_learn_does_and_baselines_have_no_sign():
     targets = np.full(3, 0.1)
     r2 = MEASURES["r2"]
     assert r2.of(np.array([[0.1], [0.1], [0.1]]), targets).tolist() == [1.0]
     assert r2.of(np.array([[0.2], [0.1], [0.1]]), targets).tolist() == [0.0]
+    assert [MEASURES[name].trivial(targets) for name in ("r2", "mae", "rmse")] == [1.0, 0.0, 0.0]
     rng = np.random.default_rng(0)
     assert all(math.copysign(1.0, r2.trivial(rng.normal(size=7))) > 0 for _ in range(20))
 
@@ -161,3 +172,11 @@ def test_nobody_with_fewer_than_five_held_out_rows_is_the_worst_client():
     nobody = one.measured(np.zeros(3, dtype=int), ["all"], ["a", "b", "c"], False, np.array([4, 4, 4]))
     assert math.isnan(nobody.worst.value)
     assert nobody.worst_client is None
+
+
+@pytest.mark.parametrize(("chance", "words"), [(0.414, "about 41 % were worse"), (0.001, "fewer than 1 % were worse")])
+def test_without_held_out_rows_it_is_said_how_often_such_noise_was_useless(chance, words):
+    verdict = Verdict("converged", "The models have converged.", figures={"chance_useless": chance})
+    assert f"Of trainings with as much noise {words} than a trivial prediction." in weigh(verdict, None, True).text
+    assert "as much noise" not in weigh(replace(verdict, figures={}), None, True).text
+    assert "as much noise" not in weigh(verdict, Evidence(0.5, "log loss 0.3"), True).text

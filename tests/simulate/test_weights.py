@@ -162,10 +162,10 @@ def test_weights_of_labels_are_public_and_those_of_rows_are_not():
     assert build_privacy(config(class_weight={"yes": 9.0}, weight="w")).weight_cap is None
 
 
-def test_a_plan_and_a_device_and_discovery_refuse_weights():
+def test_a_plan_and_discovery_refuse_weights_and_a_device_takes_its_cap_from_its_training():
     with pytest.raises(ConfigError, match="A plan takes all records to count alike"):
         facts_of(config(weight="w"))
-    with pytest.raises(PrivacyError, match="Devices count all of their records alike"):
+    with pytest.raises(PrivacyError, match="A device's cap on weights is its training's"):
         Privacy(epsilon=4.0, max_releases=5, x_norm=1.0, weight_cap=2.0).policy()
     with pytest.raises(UsageError, match="Clusters are found from records that count alike"):
         models(federation([1.0, 2.0]), Ridge(), discover=True)

@@ -124,6 +124,18 @@ def test_a_regression_over_many_clients_is_as_good_as_one_over_all_rows():
     assert abs(alone.score(X, y) - spread.score(X, y)) < 0.01
 
 
+@pytest.mark.parametrize("exponent", [1, 4], ids=["even", "uneven"])
+def test_clients_are_trained_until_their_models_have_converged(exponent):
+    X, y = load_diabetes(return_X_y=True)
+    clients = (12 * np.random.default_rng(0).random(len(y)) ** exponent).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        fitted = PGFLRegressor().fit(X, y, client=clients)
+    assert fitted.result_.verdict.kind == "converged" and 100 < fitted.n_iter_ < 2000
+    with pytest.warns(ConvergenceWarning):
+        assert PGFLRegressor(rounds=20).fit(X, y, client=clients).n_iter_ == 20
+
+
 def test_lam_means_the_same_however_rows_are_spread_over_clients():
     """Rows twice over, at two clients of one server, are the same problem as the rows once."""
     X, y = load_diabetes(return_X_y=True)

@@ -178,12 +178,13 @@ def test_clusters_weights_and_curves_are_found_in_a_table_and_shown(server, cont
     for label, option in (("columns act as", "curves"), ("clusters", "found from models")):
         page.get_by_label(label, exact=True).click()
         page.get_by_role("option", name=option, exact=True).click()
-    page.get_by_label("a cluster learns").click()
-    page.get_by_role("option", name="from others where that helps").click()
     text = page.locator("textarea").first
-    page.wait_for_function("() => document.querySelector('textarea').value.includes('tau = \"auto\"')")
+    for option, tau in (("by itself", "0.0"), ("from others where that helps", '"auto"')):
+        page.get_by_label("a cluster learns").click()
+        page.get_by_role("option", name=option).click()
+        page.wait_for_function("tau => document.querySelector('textarea').value.includes(`tau = ${tau}`)", arg=tau)
     assert 'map = "curves"' in text.input_value() and "discover = true" in text.input_value()
-    assert {"map=curves", "clusters=found", "learn=auto"} <= set(page.url.partition("?")[2].split("&"))
+    assert {"map=curves", "clusters=found"} <= set(page.url.partition("?")[2].split("&"))
     page.get_by_role("button", name="Run", exact=True).click()
     found = page.locator("section", has_text="What was found").last
     found.get_by_text("Effect of age", exact=True).wait_for()

@@ -74,7 +74,7 @@ class Magnitudes:
     gradient: float  # C ≥ ‖∇ℓ‖ of one record
     smoothness: float  # L
     domain: float | None  # W, if models are constrained to it
-    slope_roundings: int = 8  # roundings of one record's gradient after its margins: 7 and one per margin
+    slope_roundings: int = 9  # roundings of one record's gradient after its margins: 7, its weight's, one per margin
 
     @classmethod
     def of(cls, objective: Objective, bounds: Bounds, records: int, dimension: int) -> Magnitudes | None:
@@ -82,7 +82,7 @@ class Magnitudes:
         gradient, smoothness = objective.gradient_bound(bounds), objective.smoothness(bounds)
         if gradient is None or smoothness is None or not (math.isfinite(gradient) and math.isfinite(smoothness)):
             return None
-        return cls(records, dimension, gradient, smoothness, objective.domain, 7 + objective.model_length(1))
+        return cls(records, dimension, gradient, smoothness, objective.domain, 8 + objective.model_length(1))
 
     def gradient_rounding(self, size: float) -> float:
         """The rounding error of the mean gradient at ‖w‖ ≤ size; infinite if it may overflow."""

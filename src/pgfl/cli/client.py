@@ -64,6 +64,9 @@ def join(
     home: Home = Path("."),
     table: Annotated[Path | None, typer.Option("--table", help="Your table, csv or parquet, of an invitation.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The column to predict [default: y].")] = None,
+    weight: Annotated[
+        str | None, typer.Option("--weight", help="The column that says how much a row counts, if there is one.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="Your whole budget [default: 4].")] = None,
     trust: Annotated[
         Trust | None, typer.Option(help="Whom you trust [default: local], whatever the site says.")
@@ -83,7 +86,7 @@ def join(
     from pgfl.privacy.rules import off_although_written
 
     if invitation is not None:
-        own = {"target": target, "privacy.epsilon": epsilon, "privacy.trust": trust and trust.value}
+        own = {"target": target, "weight": weight, "privacy.epsilon": epsilon, "privacy.trust": trust and trust.value}
         own |= {"roster.file": None if roster is None else str(roster.resolve())}
         stated = [f"{key}={json.dumps(value)}" for key, value in own.items() if value is not None]
         _accept_invitation(invitation, folder_of(home), table, [*stated, *(changes or [])], yes)

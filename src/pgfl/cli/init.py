@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.shared import TRUST_HELP, ClientColumn, ClusterColumn, ServerColumn, Trust
+from pgfl.cli.shared import TRUST_HELP, ClientColumn, ClusterColumn, ServerColumn, Trust, read_costs
 
 if TYPE_CHECKING:
     from pgfl.federation.declarations import Column
@@ -70,6 +70,14 @@ def init(
             show_default=False,
         ),
     ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MISS:FALSE_ALARM",
+            help="Of two labels let saved models predict the one that costs less, as in 9:1.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="The config to write; it must not exist.")] = Path("config.toml"),
     client: ClientColumn = None,
     server: ServerColumn = None,
@@ -97,7 +105,7 @@ def init(
     path = os.path.relpath(table.resolve(), out.resolve().parent)
     planning = epsilon is not None and not no_plan
     options = InitOptions(path, task.value if task else None, epsilon, declared, level, {} if planning else None)
-    options = replace(options, map=_known_map(row_map))
+    options = replace(options, map=_known_map(row_map), costs=None if costs is None else read_costs(costs))
     draft, planned = draft_config(facts, options), None
     if planning and not draft.unstated:
         planned = _planned(draft.text, out, expect)

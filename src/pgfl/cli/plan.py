@@ -129,7 +129,7 @@ def show(found: Plan, out: Path | None, explain: bool = False) -> None:
         kept = found.kept
         console.print(
             f"Share of what is reached without privacy: {100 * kept.value:.0f} % "
-            f"({100 * max(kept.low, 0.0):.0f} to {100 * kept.high:.0f})"
+            f"({100 * max(kept.low, 0.0):.0f} to {100 * kept.high:.0f}{_as_measured(found)})"
         )
     for name, gain in sorted(found.helps.items(), key=lambda pair: -pair[1]):
         console.print(f"  {name}: {gain:+.1f} {'dB better' if unit == 'dB' else 'points'}")
@@ -138,6 +138,15 @@ def show(found: Plan, out: Path | None, explain: bool = False) -> None:
         console.print(found.advice)
     if out is not None:
         console.print(f"Run it with: pgfl run {out}", soft_wrap=True)
+
+
+def _as_measured(found: Plan) -> str:
+    """Return which share the held-out rows of one run will show."""
+    if found.measured is None or not found.facts.test_records:
+        return ""
+    low, high = (100 * end for end in (found.measured.low, found.measured.high))
+    most = "100 or more" if high >= 100.0 else f"{high:.0f}"
+    return f"; one run, as {found.facts.test_records} held-out rows measure it: {low:.0f} to {most}"
 
 
 def _value(value: object) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pgfl.cli.shared import read_costs
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -43,7 +45,7 @@ def predict(
         typer.Option(
             "--costs",
             metavar="MISS:FALSE_ALARM",
-            help="Of two labels predict the one that costs less, as in 9:1.",
+            help="Of two labels predict the one that costs less, as in 9:1 (default: the config's data.costs).",
             show_default=False,
         ),
     ] = None,
@@ -55,23 +57,10 @@ def predict(
     _check_out(out)
     loaded, opened = Model.load(model), TableFile(table)
     options: PredictOptions = {"client": client, "cluster": cluster, "server": server, "ignore": ignore or ()}
-    options |= {"calibrated": calibrated, "costs": None if costs is None else _costs(costs)}
+    options |= {"calibrated": calibrated, "costs": None if costs is None else read_costs(costs)}
     _check(loaded, opened, options, probabilities)
     rows = _write(out, _predicted(loaded, opened, options, probabilities))
     typer.echo(f"Predicted {rows} rows: {out}")
-
-
-def _costs(text: str) -> tuple[float, float]:
-    """Return the costs of a miss and of a false alarm."""
-    from pgfl.errors import ConfigError
-
-    miss, _, false_alarm = text.partition(":")
-    try:
-        return float(miss), float(false_alarm)
-    except ValueError:
-        raise ConfigError(
-            f"--costs takes two numbers, of a miss and of a false alarm, as in 9:1; got {text!r}."
-        ) from None
 
 
 def _check_out(out: Path) -> None:

@@ -180,3 +180,16 @@ def _lines(console: Console, unit: str | None, words: Callable[[Any], str]) -> P
             )
 
     return report
+
+
+def read_costs(text: str) -> tuple[float, float]:
+    """Return the costs of a miss and of a false alarm, as in 9:1."""
+    from pgfl.errors import ConfigError
+
+    miss, _, false_alarm = text.partition(":")
+    try:
+        return float(miss), float(false_alarm)
+    except ValueError:
+        raise ConfigError(
+            f"--costs takes two numbers, of a miss and of a false alarm, as in 9:1; got {text!r}."
+        ) from None

@@ -477,6 +477,15 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _costs_of_two_labels(self) -> Self:
+        if self.data.label_costs and any(OBJECTIVES[kind].task != "classification" for kind in self.objective.kinds):
+            raise ValueError(
+                "`data.costs` are those of a miss and of a false alarm, of two labels; leave it out, or use the "
+                "logistic or the hinge objective."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _public_declarations(self) -> Self:
         declared = self.data.declared if self.privacy.enabled else {}
         for name, column in declared.items():

@@ -188,6 +188,11 @@ class DataSection(Section):
         return False
 
     @property
+    def label_costs(self) -> tuple[float, float] | None:
+        """What a miss and a false alarm cost, of the second of two labels."""
+        return getattr(self, "costs", None)
+
+    @property
     def public_weight_cap(self) -> float | None:
         """Return the largest weight of a row, if it is public."""
         return None

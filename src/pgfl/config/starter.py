@@ -49,8 +49,10 @@ class InitOptions:
     """A row map for all columns, or "auto"."""
     discover: bool = False
     """Whether clusters are found from models, in the place of those that the table names."""
-    learn: bool = False
-    """Whether clusters learn from each other as far as that helps."""
+    learn: bool | None = None
+    """Whether clusters learn from each other as far as they agree; None: without privacy."""
+    costs: tuple[float, float] | None = None
+    """Of a miss and of a false alarm."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ def _check(facts: TableFacts, options: InitOptions, task: Task) -> None:
             raise ConfigError(f"{facts.label} has no feature {quoted(name)} to declare; check its name.")
     assert facts.target is not None
     target = facts.column(facts.target)
+    if options.costs is not None and (task != "classification" or target.distinct != 2):
+        raise ConfigError(f"--costs are for two labels; {quoted(target.name)} does not have two labels.")
     if target.missing:
         rows = f"{target.missing} of {facts.rows} rows"
         raise DataError(
@@ -234,6 +238,12 @@ def _data(facts: TableFacts, options: InitOptions, ignored: Sequence[ColumnFacts
     if ignored:
         why = "; ".join(f"{column.name} {_left_out(column)}" for column in ignored)
         lines.append(_key("ignore", [column.name for column in ignored], why))
+    if options.costs is not None:
+        lines.append(
+            _key(
+                "costs", options.costs, "of missing the second label, and of a false alarm: predicted labels cost least"
+            )
+        )
     if INTERCEPT not in facts.names:
         lines.append(_key("intercept", True, "a feature that is always 1"))
     if chosen := _chosen(options, "data"):
@@ -286,7 +296,7 @@ def _objective(target: ColumnFacts, task: Task, options: InitOptions) -> list[st
 
 def _algorithm(facts: TableFacts, options: InitOptions) -> list[str]:
     if options.planned is None:
-        return [*_kind_and_tau(options), _key("count", "records", _rows_of_clients(facts))]
+        return [*_kind_and_tau(facts, options), _key("count", "records", _rows_of_clients(facts))]
     chosen = _chosen(options, "algorithm")
     return ["[algorithm]", *(chosen or [LEFT_TO_A_PLAN, _key("client", "gradient", "which every trust level takes")])]
 
@@ -300,18 +310,19 @@ def _rows_of_clients(facts: TableFacts) -> str:
     return f'all rows count alike; with "clients", one of {least} rows counts as much as one of {most}'
 
 
-def _kind_and_tau(options: InitOptions) -> list[str]:
-    if options.learn:
-        kind = _key("kind", "pgfl")
-        tau = _key("tau", "auto", "how much clusters learn from each other follows from what is released")
-    elif options.epsilon is None:
-        kind = _key("kind", "pgfl-exact", "converges to the optimum if all clients take part and tau = 0")
-        tau = _key("tau", 0.0, 'above 0, clusters learn from each other (then use kind = "pgfl")')
+def _kind_and_tau(facts: TableFacts, options: InitOptions) -> list[str]:
+    assert facts.places is not None
+    lines = ["[algorithm]"]
+    if options.epsilon is None:
+        lines.append(_key("kind", "pgfl-exact", "converges to the optimum if all clients take part"))
     else:
-        kind, tau = _key("kind", "pgfl"), _key("tau", 0.0, "above 0, clusters learn from each other")
-    loses_less = "one gradient step per round, which loses less to noise than solving"
-    steps = [] if options.epsilon is None else [_key("client", "gradient", loses_less)]
-    return ["[algorithm]", kind, *steps, tau]
+        loses_less = "one gradient step per round, which loses less to noise than solving"
+        lines += [_key("kind", "pgfl"), _key("client", "gradient", loses_less)]
+    if not options.discover and len(facts.places.clusters) == 1:
+        return [*lines, _key("tau", 0.0, "there is one cluster; several can learn from each other")]
+    if options.epsilon is None if options.learn is None else options.learn:
+        return [*lines, _key("tau", AUTO, "clusters learn from each other as far as they agree; 0 keeps them apart")]
+    return [*lines, _key("tau", 0.0, 'above 0, or "auto", clusters learn from each other')]
 
 
 def _privacy(options: InitOptions) -> list[str]:

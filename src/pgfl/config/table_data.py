@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from pgfl.arrays import Ints
-from pgfl.config.section import MOST, DataSection, Extent, MapKey
+from pgfl.config.section import MOST, DataSection, Extent, MapKey, Positive
 from pgfl.errors import ConfigError
 from pgfl.federation.declarations import Column
 from pgfl.federation.federation import Federation
@@ -55,7 +55,8 @@ class TableData(DataSection):
     """A user's own table, one row per sample; see `Federation.read` for the keys.
 
     `client`, `server` and `cluster` name columns, `columns` declares them, `test` is a share of the rows or a table.
-    `weight` names a column of weights, and `class_weight` maps labels to weights.
+    `weight` names a column of weights, and `class_weight` maps labels to weights. `costs` are those of a miss and of a
+    false alarm: predicted labels cost least.
     """
 
     own_records: ClassVar[bool] = True
@@ -83,6 +84,7 @@ class TableData(DataSection):
     map: MapKey = None
     weight: str | None = None
     class_weight: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    costs: tuple[Positive, Positive] | None = None
 
     @field_serializer("columns")
     def _stated_columns(self, columns: dict[str, Column]) -> dict[str, dict[str, object]]:

@@ -16,11 +16,12 @@ from pgfl.algorithms.accuracy import LEAST_TOLERANCE, Terms
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.schedules import Adaptive
 from pgfl.config.schema import AlgorithmSettings, AlgorithmTable, ObjectiveTable, PrivacyKeys, default_objective
-from pgfl.config.section import Count, Positive, Section, maps_at
+from pgfl.config.section import Count, NotNegative, Positive, Section, maps_at
 from pgfl.errors import NetworkError, PgflError, PrivacyError
 from pgfl.federation.graphs import Mixing
 from pgfl.maps import RowMap, to_json
 from pgfl.objectives import OBJECTIVES, Bounds, Objective
+from pgfl.objectives.weighted import weighted
 from pgfl.privacy import accounting, lattice
 from pgfl.privacy.ledger.rows import Policy
 from pgfl.privacy.sensitivity import release_sensitivity
@@ -73,6 +74,8 @@ class Training(Section):
     privacy: AgreedPrivacy = Field(default_factory=AgreedPrivacy)
     curvature: Positive | None = None  # the mean curvature of the losses, for tau = "auto"
     map: AgreedMaps = None  # what clients' rows go through; `dimension` counts mapped features
+    weight_cap: Positive | None = None  # to which weights of records are clipped; all count alike if not given
+    class_weight: dict[Literal["0", "1"], NotNegative] = Field(default_factory=dict)  # how much rows of a label count
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -108,6 +111,8 @@ class Training(Section):
                 "`training.objective.kind` must be one of ridge, huber, logistic, hinge on a real network; "
                 f'"{wide[0]}" is for `pgfl run`.'
             )
+        if self.class_weight and any(OBJECTIVES[kind].task != "classification" for kind in self.objective.kinds):
+            raise ValueError("`training.class_weight` is for labels 0 and 1; leave it out of a regression.")
         counted = self.build_algorithm().server_rule.exact or self.mixing == "clients"
         if counted and set(self.most_clients) != set(self.clusters):
             raise ValueError(
@@ -124,13 +129,14 @@ class Training(Section):
     def text(self) -> str:
         """One spelling, so that equal configurations are equal text.
 
-        A cap that is the default is left out, and so is a map where there is none: trainings that were begun before
-        there was one go on.
+        A cap that is the default is left out, and so are a map and weights where there are none: trainings that were
+        begun before there were any go on.
         """
         sorted_copy = self.model_copy(update={"clusters": tuple(sorted(self.clusters))})
         left_out: dict[str, Any] = {"privacy": {"noise_cap"}} if self.privacy.noise_cap == NOISE_CAP else {}
         left_out["algorithm"] = {"count"}  # "clients" on every network; older trainings do not state it
-        unstated = {key: True for key in ("map", "curvature") if getattr(self, key) is None}
+        unstated = {key: True for key in ("map", "curvature", "weight_cap") if getattr(self, key) is None}
+        unstated |= {} if self.class_weight else {"class_weight": True}
         return sorted_copy.model_dump_json(exclude=left_out | unstated)
 
     @property
@@ -177,11 +183,21 @@ class Training(Section):
     def build_objective(self, cluster: str, w_norm: float | None = None) -> Objective:
         """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.
 
-        How accurately it is solved is the client's to say as well, so the tolerance of the training is not used.
+        How accurately it is solved is the client's to say as well, so the tolerance of the training is not used. Of
+        records with weights it is the weighted loss, so that all that follows from it (sensitivity, smoothness, what an
+        honest client can send) has the largest weight as a factor.
         """
         own = self.objective.of(cluster).model_copy(update={"tolerance": LEAST_TOLERANCE})
-        objective = own.build()
-        return objective.constrained(w_norm) if w_norm else objective
+        built = own.build()
+        objective = built.constrained(w_norm) if w_norm else built
+        return objective if self.largest_weight is None else weighted(objective, self.largest_weight)
+
+    @property
+    def largest_weight(self) -> float | None:
+        """The most that a record may count; None where all count alike."""
+        if self.weight_cap is None and self.class_weight:
+            return max([1.0, *self.class_weight.values()])
+        return self.weight_cap
 
     def differences(self, other: Training) -> list[str]:
         """The differences of another training, one line per key."""
@@ -198,9 +214,10 @@ class Training(Section):
             if algorithm.uses("rho")
             else f"step {algorithm.step_size:g}, {algorithm.local_steps} local steps"
         )
+        weights = "" if self.largest_weight is None else f", weights of records up to {self.largest_weight:g}"
         return (
             f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "
-            f"dimension {self.dimension}, cluster {cluster}, trust {self.privacy.trust}"
+            f"dimension {self.dimension}, cluster {cluster}, trust {self.privacy.trust}{weights}"
         )
 
 

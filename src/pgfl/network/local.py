@@ -27,6 +27,7 @@ from pgfl.network.site.reports import LIVE
 from pgfl.network.site.store import STORE, SiteStore
 
 LEDGER, NOISE = "ledger.db", "noise"  # in the folder of a client; noise also in a site's
+WEIGHT = "w"  # the column of weights, if there are any
 Found = TypeVar("Found")
 _COMMAND = "from pgfl.cli import main; main()"
 _SYNCHRONOUS = 1e9  # rounds wait for everyone until their deadline, as the simulator does
@@ -72,10 +73,13 @@ class LocalNetwork:
         site = self.federation.server_ids[self.federation.client_server[index]]
         cluster = self.federation.cluster_ids[self.federation.client_cluster[index]]
         key = identity.create_client(self.home(client), client)
-        features, targets = self.federation.rows(index)
-        (self.home(client) / "data.csv").write_text(csv_of(features, targets))
+        rows = slice(*self.federation.offsets[index : index + 2])
+        table = csv_of(self.federation.features[rows], self.federation.weighted_targets(rows))
+        (self.home(client) / "data.csv").write_text(table)
+        weight = None if self.federation.weights is None else WEIGHT
         settings: dict[str, Any] = {
-            "name": client, "data": "data.csv", "task": task_of(self.training.objective.of(cluster).kind),
+            "name": client, "data": "data.csv", "weight": weight,
+            "task": task_of(self.training.objective.of(cluster).kind),
             "record_noise": NOISE if self.record_noise else None,
             "site": {
                 "address": f"127.0.0.1:{self.ports[site]}",
@@ -200,7 +204,8 @@ def _link(certificate: identity.SiteCertificate, address: str, store: SiteStore)
 
 
 def csv_of(features: AnyFloats, targets: AnyFloats) -> str:
-    """A client's table: the target y, then the features x0, x1, …, to the last digit."""
-    header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
+    """A client's table: the target y, perhaps a weight, then the features x0, x1, …, to the last digit."""
+    first = ["y"] if targets.ndim == 1 else ["y", WEIGHT]
+    header = ",".join([*first, *(f"x{i}" for i in range(features.shape[1]))])
     rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
     return "\n".join([header, *rows]) + "\n"

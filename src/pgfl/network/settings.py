@@ -175,6 +175,9 @@ dimension = 10            # features, and 1 more with an intercept
 clusters = ["adults", "children"]
 mixing = "metropolis"
 
+# weight_cap = 5.0        # clients may weigh their rows, up to this; noise grows with it
+# class_weight = {{ 1 = 9.0 }}  # how much rows of a label count
+
 [training.objective]
 kind = "huber"            # "ridge" | "huber" | "logistic" | "hinge"
 lam = 0.01
@@ -195,6 +198,7 @@ CLIENT = """\
 name = "{name}"
 data = "data.csv"         # csv or parquet, one row per sample
 target = "y"              # all other columns are features
+# weight = "w"            # a column: how much a row counts, up to the training's weight_cap
 intercept = false
 task = "regression"       # or "classification", with labels 0 and 1
 
@@ -233,6 +237,7 @@ step_size = [1e-6, 10.0]  # FedAvg
 local_steps = 100         # FedAvg, at most
 rounds = 1_000_000        # at most
 dimension = 1_000_000     # at most
+weight_cap = 1.0          # the most that one of your records may count; your noise grows with it
 # map = "hats"            # what rows go through before they are clipped; columns are then numbers from -1 to 1
 solver_steps = 10_000     # at most, where the fast solver is not enough
 """

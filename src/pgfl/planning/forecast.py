@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from pgfl.drawing.networks import new_axes
 from pgfl.drawing.plots import cluster_colour
 from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts
+from pgfl.planning.moments import Foreseen
 from pgfl.planning.search import LAM, MIXING, Settings, steady_rho
 from pgfl.privacy.trust import Level
 
@@ -77,6 +78,13 @@ CONFIDENCE = 0.9
 UNLIKE = 3.5
 """By how many points runs on a real table differ from its twins beyond what twins differ by, as a deviation."""
 
+UNLIKE_SHARE = (0.02, 0.3)
+"""How far the share that real tables keep is from that of their twins, as a deviation: always, and of what is lost."""
+
+CHANCES = ndtri((np.arange(25) + 0.5) / 25)
+"""Normal numbers, equally probable."""
+
+LEAST_GAINED = 0.1  # of what is gained without privacy, as held-out rows show it: shares of less say nothing
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
 DROWNED_POINTS = 5.0  # above chance, or of variance explained
 LEAST_KEPT = 0.1  # of what is reached without privacy
@@ -96,7 +104,7 @@ class Plan:
     """What to run, what it will achieve, and what would help.
 
     Figures are R² or AUC in per cent; for a regression on generated data NMSD in dB. `kept` is the share of what is
-    reached without privacy, of a table.
+    reached without privacy, of a table, and `measured` that share as the held-out rows of one run will show it.
     """
 
     facts: Facts
@@ -108,6 +116,7 @@ class Plan:
     instead: Mapping[tuple[Level, float], Level] = field(default_factory=dict)  # where less trust does better
     config: Config | None = field(default=None, compare=False)
     kept: Forecast | None = None
+    measured: Forecast | None = None
     chosen_map: Choice | None = None
 
     @property
@@ -222,6 +231,7 @@ class Plan:
             "unit": self.unit,
             "predicted": asdict(self.predicted),
             "kept": None if self.kept is None else asdict(self.kept),
+            "measured": None if self.measured is None else asdict(self.measured),
             "explained": self.explained,
             "without_privacy": self.limit,
             "by_epsilon": {f"{level:g}": value for level, value in self.by_epsilon.items()},
@@ -253,8 +263,26 @@ def forecast(found: Floats, facts: Facts) -> Forecast:
 
 def share_kept(found: Floats) -> Forecast:
     """Return the share of what is reached without privacy, given that of some twins."""
+    return _nine_of_ten(found, 1.0)
+
+
+def share_measured(found: Sequence[Foreseen], facts: Facts) -> Forecast:
+    """Return which share the held-out rows of one run will show, given what is foreseen of some twins.
+
+    Few rows show it by chance only, the more so the less there is to learn; and a real table is no twin.
+    """
+    rows, (always, of_lost) = facts.test_records or math.inf, UNLIKE_SHARE
+    kept, chance = np.array([(each.kept[0], each.chance) for each in found]).T[:, :, None, None]
+    lost = np.maximum(1.0 - kept, 0.0)
+    by_chance = np.sqrt((chance * lost + 2.0 * lost**2) / rows + always**2 + (of_lost * np.minimum(lost, 1.0)) ** 2)
+    gained = np.maximum(1.0 + np.sqrt((chance + 2.0) / rows) * CHANCES, LEAST_GAINED)
+    return _nine_of_ten((1.0 - (1.0 - kept + by_chance * CHANCES[:, None]) / gained).ravel(), math.inf)
+
+
+def _nine_of_ten(found: Floats, most: float) -> Forecast:
+    """Return the median, and the interval that has nine of ten."""
     middle, low, high = (float(np.quantile(found, at)) for at in (0.5, 0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2))
-    return Forecast(middle, low, min(high, 1.0))
+    return Forecast(middle, low, min(high, most))
 
 
 def _chance(value: float, facts: Facts) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -106,12 +106,14 @@ class Foreseen:
     """What candidates reach on one federation.
 
     `error` is the NMSD, 1 − R² or 1 − AUC; `limit` is that of the best linear models; `kept` is the share of what these
-    gain over a trivial prediction, in squared error or log loss.
+    gain over a trivial prediction, in squared error or log loss; `chance` is the variance of what is
+    lost of it, over what is lost, as one held-out row measures it.
     """
 
     error: Floats
     kept: Floats
     limit: float
+    chance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class Moments:
         order = np.argsort(-tried.releases, kind="stable")
         back = np.argsort(order, kind="stable")
         found = self._measured(*self._played(tried[order]))
-        return Foreseen(found.error[back], found.kept[back], found.limit)
+        return replace(found, error=found.error[back], kept=found.kept[back])
 
     def errors(self, tried: Candidates) -> Floats:
         """Return one per candidate: the NMSD; 1 − R²; for labels 1 − AUC."""
@@ -268,18 +270,23 @@ class Moments:
         scatter = self._scatter(learned, noise, displaced)
         if self._facts.task == "regression":
             error, limit = scatter / self._total, self._least / self._total
-            return Foreseen(error, (1.0 - error) / max(1.0 - limit, 1e-6), limit)
-        best = float(self._middle.sum())  # the mean of the best margins
-        spread = math.sqrt(max(self._signal - best**2, 1e-12))
+            best = max(1.0 - limit, 1e-6)
+            # squared errors of two predictions differ by twice a residual times their distance
+            chance = 4.0 * limit / best
+            return Foreseen(error, (1.0 - error) / best, limit, chance)
+        middle = float(self._middle.sum())  # the mean of the best margins
+        spread = math.sqrt(max(self._signal - middle**2, 1e-12))
         mean = learned[:, :, 0] @ self._middle
         own = np.sqrt(np.maximum(scatter - mean**2, 1e-300))
-        along = (learned * self._energy).sum(axis=2) @ self._curvature - mean * best
-        labels = Labels(float(np.clip(self._begin + best, RAREST, 1.0 - RAREST)), spread)
+        along = (learned * self._energy).sum(axis=2) @ self._curvature - mean * middle
+        labels = Labels(float(np.clip(self._begin + middle, RAREST, 1.0 - RAREST)), spread)
         whole = Labels(labels.share, math.sqrt(max(self._total - self._least, 1e-12)))
         correlation, one = along / (own * spread), np.ones(1)
         gain = labels.entropy - labels.log_loss(self._offset, mean, own, correlation)
         most = whole.entropy - float(whole.log_loss(None, one, one, one)[0])
-        return Foreseen(1.0 - labels.auc(correlation), gain / max(most, 1e-6), 1.0 - float(whole.auc(one)[0]))
+        chance = 2.0 / max(most, 1e-6)  # log losses of two chances differ by a deviation twice the root of their mean
+        auc, limit = labels.auc(correlation), 1.0 - float(whole.auc(one)[0])
+        return Foreseen(1.0 - auc, gain / max(most, 1e-6), limit, chance)
 
     def _places(self, made: Federation) -> None:
         """From who is where: the step that servers agree on, and how noise and chance reach clients along each mode."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from pgfl.federation.federation import Federation
 from pgfl.metrics import deviation
 from pgfl.objectives import Huber, Logistic
 from pgfl.planning.facts import Facts, are_of_columns, facts_of
-from pgfl.planning.forecast import Forecast, Plan, configured, forecast, share_kept
+from pgfl.planning.forecast import Forecast, Plan, configured, forecast, share_kept, share_measured
+from pgfl.planning.kept import kept
 from pgfl.planning.map_plan import with_planned_map
 from pgfl.planning.search import (
     FEW_TABLE_JUDGING_SEEDS,
@@ -122,9 +123,11 @@ def _engine() -> Library:
 SEEDS, JUDGING_SEEDS = (1, 2), (11, 12, 13, 14, 15, 16)
 FEW_SEEDS, FEW_JUDGING_SEEDS = SEEDS[:1], JUDGING_SEEDS[:3]
 LEVELS = (0.25, 1.0, 4.0, 16.0)
+USUAL = 4.0  # the ε from which the table is searched
 TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
 Progress = Callable[[int, int, str], None]
 Cell = tuple[Level, float]
+STEPS = 1 + len(LEVELS) * len(TRUSTS) + 5  # settings, cells and variants
 
 
 def plan(source: Config | Facts, *, progress: Progress | None = None, whole: bool = True, **facts: Any) -> Plan:
@@ -141,40 +144,133 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, whole: boo
     stated = facts_of(source, **facts) if isinstance(source, Config) else replace(source, **facts)
     small = stated.planned
     _check_trust(small)
-    levels = sorted({*LEVELS, small.epsilon}) if whole else []
-    points = {(trust, level): replace(small, trust=trust, epsilon=level) for level in levels for trust in TRUSTS}
-    points = {key: other for key, other in points.items() if possible(other)}
-    variants = {name: other for name, other in _variants(small).items() if possible(other)} if whole else {}
-    work, done = 1 + len(points) + len(variants), 0
-
-    def tell(what: str) -> None:
-        nonlocal done
-        done = min(done + 1, work)
-        if progress:
-            progress(done, work, what)
-
-    settings = full_search(small)
-    predicted, kept, limit = judge(small, settings)
+    tell = _Progress(progress)
+    own = kept("settings", (small, _searches()), lambda: _judged(small), asdict, _Judged.from_json)
     tell("settings")
-    found, known, here = {}, {small: settings}, typical(small, settings) if whole else 0.0
-    for (trust, level), other in points.items():
-        if other == small:
-            found[trust, level] = predicted.value
-        else:
-            known[other] = best = quick_search(other, _nearest(other, known))
-            found[trust, level] = predicted.value + typical(other, best) - here  # on the same few twins
-        tell(f"trust = {trust}, epsilon = {level:g}")
-    curves, instead = monotone(found, (small.trust, small.epsilon), small)
-    sign, helps = -1.0 if small.uses_nmsd else 1.0, {}
-    for name, other in variants.items():
-        gain = sign * (typical(other, quick_search(other, settings)) - here)
-        helps[name] = gain if name == FEWER_COLUMNS else max(gain, 0.0)  # who has more can leave it unused
+    curves: dict[Level, dict[float, float]] = {}
+    instead: dict[Cell, Level] = {}
+    helps: dict[str, float] = {}
+    if whole:
+        usual = replace(small, trust=TRUSTS[0], epsilon=USUAL)  # so that the table is the same for every ε and trust
+        table = kept("table", (usual, _searches()), lambda: _table(usual, tell), _cells_to_json, _cells_from_json)
+        around = kept(
+            "around", (small, _searches()), lambda: _around(small, own.settings, table, tell), asdict, _Around.from_json
+        )
+        reached = {cell: one.typical for cell, one in table.items()}
+        reached |= {(trust, small.epsilon): value for trust, value in around.others.items()}
+        beside = own.predicted.value - around.here  # how far what is predicted lies from what the same few twins say
+        found = {cell: value + beside for cell, value in reached.items()}
+        found[small.trust, small.epsilon] = own.predicted.value
+        curves, instead = monotone(found, (small.trust, small.epsilon), small)
+        sign = -1.0 if small.uses_nmsd else 1.0
+        for name, value in around.variants.items():
+            gain = sign * (value - around.here)
+            helps[name] = gain if name == FEWER_COLUMNS else max(gain, 0.0)  # who has more can leave it unused
+        for trust in (trust for trust in curves if trust != small.trust):
+            helps[f'trust = "{trust}"'] = sign * (curves[trust][small.epsilon] - own.predicted.value)
+    best_limit = limit_beside(curves, small, own.limit)
+    made = configured(source, stated, own.settings) if isinstance(source, Config) else None
+    shares = own.kept, own.measured
+    return Plan(stated, own.settings, own.predicted, best_limit, curves, helps, instead, made, *shares, chosen)
+
+
+class _Progress:
+    """What is reported while a plan is made: how many of the cells and variants are done."""
+
+    def __init__(self, report: Progress | None) -> None:
+        self.report, self.done = report, 0
+
+    def __call__(self, what: str) -> None:
+        self.done = min(self.done + 1, STEPS)
+        if self.report:
+            self.report(self.done, STEPS, what)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The settings of a plan, and what they reach."""
+
+    settings: Settings
+    predicted: Forecast
+    kept: Forecast | None
+    measured: Forecast | None
+    limit: float
+
+    @classmethod
+    def from_json(cls, page: Mapping[str, Any]) -> _Judged:
+        forecasts = (page[name] for name in ("predicted", "kept", "measured"))
+        predicted, share, measured = (None if each is None else Forecast(**each) for each in forecasts)
+        assert predicted is not None
+        return cls(Settings(**page["settings"]), predicted, share, measured, page["limit"])
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """Good settings of one ε and trust, and what they reach on a few twins."""
+
+    settings: Settings
+    typical: float
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What a plan's own settings reach on the same few twins, and what other trust or facts would reach."""
+
+    here: float
+    others: Mapping[Level, float]  # by trust, at the plan's own ε
+    variants: Mapping[str, float]
+
+    @classmethod
+    def from_json(cls, page: Mapping[str, Any]) -> _Around:
+        return cls(**page)
+
+
+def _cells_to_json(table: Mapping[Cell, _Reached]) -> list[Any]:
+    return [[trust, level, asdict(one.settings), one.typical] for (trust, level), one in table.items()]
+
+
+def _cells_from_json(page: Sequence[Any]) -> dict[Cell, _Reached]:
+    return {(trust, level): _Reached(Settings(**settings), value) for trust, level, settings, value in page}
+
+
+def _searches() -> tuple[object, ...]:
+    """Return what a search depends on besides the facts and the code."""
+    return LEVELS, SEEDS, JUDGING_SEEDS, TABLE_SEEDS, TABLE_JUDGING_SEEDS
+
+
+def _judged(facts: Facts) -> _Judged:
+    settings = full_search(facts)
+    return _Judged(settings, *judge(facts, settings))
+
+
+def _table(usual: Facts, tell: Callable[[str], None]) -> dict[Cell, _Reached]:
+    """Return what is reached at all usual levels of ε and trust: one search after another, each from the nearest."""
+    table: dict[Cell, _Reached] = {}
+    known: dict[Facts, Settings] = {}
+    for level in sorted(LEVELS, key=lambda level: abs(math.log(level / USUAL))):
+        for trust in TRUSTS:
+            cell = replace(usual, trust=trust, epsilon=level)
+            if possible(cell):
+                known[cell] = quick_search(cell, _nearest(cell, known) if known else None)
+                table[trust, level] = _Reached(known[cell], typical(cell, known[cell]))
+            tell(f"trust = {trust}, epsilon = {level:g}")
+    return table
+
+
+def _around(facts: Facts, settings: Settings, table: Mapping[Cell, _Reached], tell: Callable[[str], None]) -> _Around:
+    """Return what other trust or facts would reach, in searches from what is known."""
+    known = {replace(facts, trust=trust, epsilon=level): one.settings for (trust, level), one in table.items()}
+    known[facts] = settings
+    others, variants = {}, {}
+    for trust in TRUSTS:
+        cell = replace(facts, trust=trust)
+        if trust != facts.trust and possible(cell) and (trust, facts.epsilon) not in table:
+            others[trust] = typical(cell, quick_search(cell, _nearest(cell, known)))
+    for name, other in _variants(facts).items():
+        if possible(other):
+            variants[name] = typical(other, quick_search(other, settings))
         tell(name)
-    for trust in (trust for trust in curves if trust != small.trust):
-        helps[f'trust = "{trust}"'] = sign * (curves[trust][small.epsilon] - predicted.value)
-    best_limit = limit_beside(curves, small, limit)
-    made = configured(source, stated, settings) if isinstance(source, Config) else None
-    return Plan(stated, settings, predicted, best_limit, curves, helps, instead, made, kept, chosen)
+    return _Around(typical(facts, settings), others, variants)
 
 
 def is_open(config: Config) -> bool:
@@ -231,8 +327,8 @@ def full_search(facts: Facts) -> Settings:
     return best_foreseen(facts, SEEDS if facts.rows is None else TABLE_SEEDS)
 
 
-def quick_search(facts: Facts, start: Settings) -> Settings:
-    """Good settings for other facts than those of `start`, in a shorter search on fewer twins."""
+def quick_search(facts: Facts, start: Settings | None) -> Settings:
+    """Good settings for other facts than those of `start`, if any, in a shorter search on fewer twins."""
     return best_foreseen(facts, FEW_SEEDS if facts.rows is None else FEW_TABLE_SEEDS, start)
 
 
@@ -241,15 +337,17 @@ def possible(facts: Facts) -> bool:
     return facts.trusted.takes_part(facts.largest_pair)
 
 
-def judge(facts: Facts, settings: Settings) -> tuple[Forecast, Forecast | None, float]:
-    """Return what the settings reach, of a table also the share of what is reached without privacy, and that."""
+def judge(facts: Facts, settings: Settings) -> tuple[Forecast, Forecast | None, Forecast | None, float]:
+    """Return what the settings reach; of a table the share of what is reached without privacy, as it is and as one run
+    measures it; and what that is."""
     if facts.rows is None:
         limit = shown(facts, np.array([without_privacy(facts, JUDGING_SEEDS[0])]))[0]
-        return forecast(evaluate_on_twins(facts, settings), facts), None, float(limit)
+        return forecast(evaluate_on_twins(facts, settings), facts), None, None, float(limit)
     found = foreseen_on(facts, settings, TABLE_JUDGING_SEEDS)
     limit = float(np.median(shown(facts, np.array([each.limit for each in found]))))
     kept = share_kept(np.array([each.kept[0] for each in found]))
-    return forecast(shown(facts, np.array([each.error[0] for each in found])), facts), kept, limit
+    predicted = forecast(shown(facts, np.array([each.error[0] for each in found])), facts)
+    return predicted, kept, share_measured(found, facts), limit
 
 
 def evaluate_on_twins(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:

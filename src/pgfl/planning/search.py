@@ -122,8 +122,8 @@ class Point:
 
 
 def clipped_to(facts: Facts) -> float:
-    """Return the length to which rows are clipped."""
-    return facts.x_norm if facts.rows is None else min(facts.x_norm, CLIPPED_AT * facts.typical_length)
+    """Return the length to which rows are clipped, as a config states it: a plan of that config has the same one."""
+    return facts.x_norm if facts.rows is None else min(facts.x_norm, _digits(CLIPPED_AT * facts.rows.typical_length))
 
 
 def steady_rho(facts: Facts, x_norm: float) -> float:
@@ -214,7 +214,7 @@ def _digits(value: float, up: bool = False) -> float:
 
 def _anywhere(facts: Facts) -> Settings:
     """Return where a search begins that knows nothing: steps that lead about as far as the model is."""
-    length = facts.typical_length**2
+    length = (facts.typical_length if facts.rows is None else facts.rows.typical_length) ** 2
     weight = facts.largest_weight if facts.rows is not None else 1.0
     if facts.task == "classification":
         return Settings(0.1 * length * weight, 0.95, 30, 0.3, 0.99)

@@ -220,7 +220,7 @@ class Privacy:
         if self.max_releases is None:
             raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
         if self.weight_cap is not None:
-            raise PrivacyError("Devices count all of their records alike; leave privacy.weight_cap out.")
+            raise PrivacyError("A device's cap on weights is its training's; state limits.weight_cap in its place.")
         if self.guarantee != "required" or self.update_norm is not None:
             raise PrivacyError(
                 "A device guarantees the solution itself; leave privacy.guarantee and privacy.update_norm out."

@@ -21,6 +21,7 @@ STRENGTH = 1.0  # of the pull towards slope 1 and offset 0, in rows: few rows sa
 STEPS = 50
 Line = tuple[float, float]
 """A slope and an offset."""
+NO_CHANGE: Line = (1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _chance(margins: Floats) -> Floats:
 def line(margins: Floats, labels: Floats) -> Line:
     """Return the slope and offset that fit labels of 0 and 1 best, pulled a little towards 1 and 0."""
     design = np.column_stack([margins, np.ones(len(margins))]).astype(np.float64)
-    start = np.array([1.0, 0.0])
+    start = np.array(NO_CHANGE)
     found = start
     for _ in range(STEPS):
         chance = _chance(design @ found)

@@ -59,7 +59,7 @@ def weigh(verdict: Verdict | None, evidence: Evidence | None, private: bool) -> 
     if verdict is None or verdict.kind == "diverging":
         return verdict
     if evidence is None:
-        return replace(verdict, further=(*verdict.further, ALONE))
+        return replace(verdict, further=(*verdict.further, *_likely_useless(verdict), ALONE))
     figures = {**verdict.figures, "skill": evidence.skill, "bad_clusters": float(len(evidence.bad_clusters))}
     findings = verdict.findings or (verdict,)
     if evidence.skill < 0.0:
@@ -79,6 +79,15 @@ def weigh(verdict: Verdict | None, evidence: Evidence | None, private: bool) -> 
     return replace(
         kept, sentence=sentence, figures=figures, further=(*kept.further, *_doubts(evidence)), measured=evidence.named
     )
+
+
+def _likely_useless(verdict: Verdict) -> tuple[str, ...]:
+    """Return how often models with as much noise are useless, where that was measured."""
+    chance = verdict.figures.get("chance_useless")
+    if chance is None:
+        return ()
+    often = f"about {100 * chance:.0f} %" if chance >= 0.01 else "fewer than 1 %"
+    return (f"Of trainings with as much noise {often} were worse than a trivial prediction.",)
 
 
 def _of_figures(figures: Mapping[str, Figure]) -> tuple[float, str] | None:
@@ -127,8 +136,12 @@ def _still_falls(rounds: AnyFloats, nmsd: AnyFloats) -> bool | None:
 def _not_useful(
     findings: Sequence[Verdict], evidence: Evidence, figures: Mapping[str, float], private: bool
 ) -> Verdict:
-    """Return that models are worse than trivial, with what else was found."""
-    others = tuple(one for one in findings if one.kind not in GOOD)
+    """Return that models are worse than trivial, with what else was found.
+
+    Where noise drowns the signal, longer steps or more rounds would only add to it: they are not asked for.
+    """
+    drowned = any(one.kind == "noise drowns the signal" for one in findings)
+    others = tuple(one for one in findings if one.kind not in GOOD and not (drowned and one.kind == "not yet"))
     sentence = f"The models are not useful: they are worse than a trivial prediction, with {evidence.named}."
     advice = others[0].advice if others else LOUDER if private else CHECK
     further = tuple(one.sentence for one in others)

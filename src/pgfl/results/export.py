@@ -23,11 +23,15 @@ Target = Literal["sklearn", "onnx"]
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The one model that is exported: coefficients (C × d, or 1 × d) for encoded features, and what it predicts."""
+    """The one model that is exported: coefficients (C × d, or 1 × d) for encoded features, and what it predicts.
+
+    Of two labels the second one is predicted where the margin is above `threshold`.
+    """
 
     model: Model
     coefficients: Floats
     task: Task
+    threshold: float = 0.0
 
     @property
     def clips(self) -> bool:
@@ -81,4 +85,5 @@ def export(
 def choose(model: Model, *, client: str | None = None, cluster: str | None = None, server: str | None = None) -> Chosen:
     """Return the model that is named."""
     coefficients, task = model.chosen(client=client, cluster=cluster, server=server)
-    return Chosen(model, coefficients.astype(np.float64).reshape(model.classes or 1, -1), task)
+    threshold = model.label_threshold(model.cluster_of(client, cluster))
+    return Chosen(model, coefficients.astype(np.float64).reshape(model.classes or 1, -1), task, threshold)

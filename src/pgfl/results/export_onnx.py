@@ -198,7 +198,7 @@ def _predict(build: Graph, chosen: Chosen, features: str) -> None:
     if chosen.task == "classification":
         both = build.do("Concat", build.do("Neg", margins), margins, axis=1)
         chances = build.do("Sigmoid", both)
-        positive = build.do("Greater", margins, build.constant(0.0))
+        positive = build.do("Greater", margins, build.constant(chosen.threshold))
         number = build.do("Squeeze", build.cast(positive, np.int64), build.constant(np.array([1])))
     else:
         chances = build.do("Softmax", margins, axis=1)

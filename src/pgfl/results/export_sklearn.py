@@ -135,7 +135,21 @@ def _linear(chosen: Chosen, coefficients: Floats, constant: Floats) -> Any:
             linear = _sorted_labels(linear, labels)
         linear.n_iter_ = np.array([0], dtype=np.int32)
     linear.n_features_in_ = coefficients.shape[1]
-    return linear
+    return _cut(linear, chosen) if chosen.threshold else linear
+
+
+def _cut(linear: Any, chosen: Chosen) -> Any:
+    """Return the classifier with the threshold of the costs that the training stated."""
+    from sklearn.model_selection import FixedThresholdClassifier
+
+    positive = 1 if chosen.model.labels is None else chosen.model.labels[1]
+    turned = linear.classes_[1] != positive
+    threshold = -chosen.threshold if turned else chosen.threshold
+    cut = FixedThresholdClassifier(
+        linear, threshold=threshold, pos_label=linear.classes_[1], response_method="decision_function"
+    )
+    cut.estimator_ = linear
+    return cut
 
 
 def _sorted_labels(linear: Any, labels: tuple[str, ...]) -> Any:

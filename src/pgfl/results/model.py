@@ -16,7 +16,7 @@ from pgfl.errors import DataError, ResultError, UsageError
 from pgfl.federation.clipping import clip_rows
 from pgfl.federation.encoding import INTERCEPT, RowEncoding
 from pgfl.objectives import OBJECTIVES, Logistic, Softmax
-from pgfl.results.calibration import least_margin, lines_of
+from pgfl.results.calibration import NO_CHANGE, Line, least_margin, lines_of
 from pgfl.results.rows import ArrayRows
 from pgfl.suggestions import nearest, unknown_name
 
@@ -48,6 +48,7 @@ PROVENANCE = (
     "privacy_card",
     "verdict",
     "calibration",
+    "costs",
 )
 """The figures of a result's summary that its model keeps."""
 
@@ -58,7 +59,8 @@ class PredictOptions(TypedDict, total=False):
     `client`, `cluster` (one, or one per row) or `server` with `cluster` names the model; without a name it is that of
     the table's column of clusters, or the only one. `encoded` says that an array holds encoded features, `ignore` names
     columns of a table that the model does not know. `calibrated` uses what held-out rows said about probabilities;
-    `costs` are those of a miss and of a false alarm, for the second of two labels.
+    `costs` are those of a miss and of a false alarm, for the second of two labels, in place of those that the config of
+    the training stated.
     """
 
     client: str | None
@@ -224,15 +226,16 @@ class Model:
         """Predict the target of every row, as the training table has it.
 
         A regression returns numbers in the target's unit. A classification returns the most probable label: as text
-        where labels were declared, else as a number from 0; with `costs` of two labels the one that costs less. See
-        `PredictOptions` for how the model is named, and `encode` for what a table is.
+        where labels were declared, else as a number from 0; with `costs` of two labels, stated here or in the config of
+        the training (`data.costs`), the one that costs less. See `PredictOptions` for how the model is named, and
+        `encode` for what a table is.
         """
         costs = options.get("costs")
-        margins, task = self._predicted(table, options)
+        margins, task = self._predicted(table, options, decide=costs is None and self.costs is not None)
         if costs is not None and task != "classification":
             raise ResultError("Costs of a miss and of a false alarm are for two labels; leave costs out.")
-        if costs is not None:
-            margins = margins - least_margin(costs)
+        if (stated := costs or self.costs) is not None:
+            margins = margins - least_margin(stated)
         return self.in_target_unit(margins) if task == "regression" else self._labels(margins)
 
     def predict_proba(self, table: Table, **options: Unpack[PredictOptions]) -> AnyFloats:
@@ -259,8 +262,35 @@ class Model:
         """Return the number of the most probable label at margins of a classification."""
         return np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
 
-    def _predicted(self, table: Table, options: PredictOptions) -> tuple[AnyFloats, Task]:
-        """Return the margins, and the task of the models that were asked for."""
+    @cached_property
+    def costs(self) -> tuple[float, float] | None:
+        """The costs of a miss and of a false alarm that the config of the training stated."""
+        found = self.provenance.get("costs")
+        return (float(found[0]), float(found[1])) if isinstance(found, Sequence) else None
+
+    def label_threshold(self, cluster: str) -> float:
+        """Return the margin above which the second of two labels is predicted: 0 unless the training stated costs."""
+        if self.costs is None:
+            return 0.0
+        slope, offset = self._decisive_line(cluster)
+        return (least_margin(self.costs) - offset) / slope
+
+    @cached_property
+    def _lines(self) -> Mapping[str, Line]:
+        """What held-out rows said about probabilities, by cluster."""
+        page = self.provenance.get("calibration")
+        return lines_of(page) if isinstance(page, Mapping) else {}
+
+    def _decisive_line(self, cluster: str) -> Line:
+        """Return the calibration by which labels cost least: none where it is not known, or turns labels around."""
+        slope, offset = self._lines.get(cluster, NO_CHANGE)
+        return (slope, offset) if slope > 0.0 else NO_CHANGE
+
+    def _predicted(self, table: Table, options: PredictOptions, decide: bool = False) -> tuple[AnyFloats, Task]:
+        """Return the margins, and the task of the models that were asked for.
+
+        To `decide` with stated costs, margins are calibrated where a calibration is known.
+        """
         if unknown := [name for name in options if name not in PredictOptions.__annotations__]:
             known = nearest(unknown[0], PredictOptions.__annotations__)
             raise UsageError(f"predict has no argument {unknown[0]}{known}; call it as in {EXAMPLE}.")
@@ -272,7 +302,7 @@ class Model:
         if cluster is None or isinstance(cluster, str):
             model, task = self.chosen(client=client, cluster=cluster, server=server)
             margins = self._margins(self._features(rows, encoded, ignore), model)
-            return self._calibrated(margins, options, [self._cluster_of(client, cluster)]), task
+            return self._calibrated(margins, options, decide, [self.cluster_of(client, cluster)]), task
         if client is not None:
             raise ResultError(NAME_ONE)
         names = self._names(rows, np.asarray(cluster, dtype=object))
@@ -282,9 +312,9 @@ class Model:
             raise ResultError("The clusters of these rows have different tasks; predict for one of them at a time.")
         features = self._features(rows, encoded, ignore)
         margins = self._by_cluster(features, [model for model, _ in chosen], place)
-        return self._calibrated(margins, options, [str(name) for name in distinct], place), chosen[0][1]
+        return self._calibrated(margins, options, decide, [str(name) for name in distinct], place), chosen[0][1]
 
-    def _cluster_of(self, client: str | None, cluster: str | None) -> str:
+    def cluster_of(self, client: str | None, cluster: str | None) -> str:
         """Return the cluster whose calibration a model has; "" if that is not recorded."""
         if client is not None:
             known = self.client_cluster
@@ -292,19 +322,18 @@ class Model:
         return str(cluster or self.cluster_ids[0])
 
     def _calibrated(
-        self, margins: AnyFloats, options: PredictOptions, names: Sequence[str], place: Ints | int = 0
+        self, margins: AnyFloats, options: PredictOptions, decide: bool, names: Sequence[str], place: Ints | int = 0
     ) -> AnyFloats:
         """Return margins as held-out rows say that they should be, if that is asked for."""
-        if not options.get("calibrated"):
+        wanted = options.get("calibrated")
+        if not wanted and not decide:
             return margins
-        page = self.provenance.get("calibration")
-        lines = lines_of(page) if isinstance(page, Mapping) else {}
-        if missing := [name for name in names if name not in lines]:
+        if wanted and (missing := [name for name in names if name not in self._lines]):
             raise ResultError(
                 f"The probabilities of {missing[0] or 'this client'} were not calibrated: that takes two "
                 "labels, enough held-out rows and a training without privacy; leave calibrated out."
             )
-        slopes, offsets = np.array([lines[name] for name in names]).T
+        slopes, offsets = np.array([self._lines[name] if wanted else self._decisive_line(name) for name in names]).T
         return np.asarray(slopes[place] * margins + offsets[place])
 
     def _labels(self, margins: AnyFloats) -> AnyArray:

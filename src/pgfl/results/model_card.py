@@ -118,15 +118,31 @@ def _measures(result: Result) -> str:
     better = f"Lower is better for {' and '.join(lower)}." if lower else ""
     compared = "" if result.alternatives is None else result.alternatives.sentence
     trusted = "" if result.calibration is None else _calibrated(result.calibration)
-    return "\n\n".join(filter(None, ["## Measures", "\n".join(table), better, trusted, compared]))
+    parts = ["## Measures", "\n".join(table), better, trusted, _decisions(result), compared]
+    return "\n\n".join(filter(None, parts))
 
 
 def _calibrated(calibration: Calibration) -> str:
-    """Return how far probabilities are to be trusted, and how to turn them into decisions."""
+    """Return how far probabilities are to be trusted."""
+    return f"{calibration.sentence} `pgfl predict --calibrated` corrects them."
+
+
+def _decisions(result: Result) -> str:
+    """Return how probabilities of two labels become predicted labels."""
+    if _tasks(result) != ["classification"]:
+        return ""
+    if result.costs is None:
+        return (
+            "Labels are the more probable ones: the threshold is 0.5. Where a miss costs a times as much as a false "
+            "alarm, 1/(1 + a) of a corrected probability costs least: `--costs a:1`, or `costs` under `[data]`."
+        )
+    miss, false_alarm = result.costs
+    label, chance = result.model().label_names[1], false_alarm / (miss + false_alarm)
+    corrected = " corrected" if result.calibration else ""
     return (
-        f"{calibration.sentence} `pgfl predict --calibrated` corrects them. Labels are the more probable ones: the "
-        "threshold is 0.5. Where a miss costs a times as much as a false alarm, 1/(1 + a) of the corrected probability "
-        "costs least: `--costs a:1`."
+        f"Predicted labels cost least where a miss costs {miss:g} and a false alarm {false_alarm:g}, as the config "
+        f"states: {_code(label)} from a{corrected} probability of {chance:.3g} on. The accuracy above is that of a "
+        "threshold of 0.5."
     )
 
 

@@ -395,6 +395,11 @@ class Result:
             raise MissingExtra("A pandas data frame needs pandas; install it with pip install pandas.") from None
         return pandas.DataFrame(self.history)
 
+    @property
+    def costs(self) -> tuple[float, float] | None:
+        """What a miss and a false alarm cost, as the config states it."""
+        return None if self.config is None else self.config.data.label_costs
+
     def summary(self) -> dict[str, Any]:
         """Return the figures at the end, ready for JSON; metrics are averages over the runs."""
         final = {name: _number(np.mean(self.curve(name)[:, -1])) for name in self.metrics}
@@ -418,6 +423,7 @@ class Result:
             "coefficients": self.fits_note or None,
             "alternatives": None if self.alternatives is None else self.alternatives.to_json(),
             "calibration": None if self.calibration is None else self.calibration.to_json(),
+            "costs": list(self.costs) if self.costs else None,
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,
             "noise": self.noise,

@@ -191,6 +191,10 @@ TORN, TORN_BY_NOISE = 1.0, 1.5  # duals as large as the models: clients pull so 
 DROWNED = 0.6  # noise in predictions relative to the targets' spread; R² then is at most 0 or close to it
 UNHEARD = 0.45  # for classification, noise relative to how far data can move the models
 UNHEARD_IN_STEPS = 0.2  # the same for one gradient step per round, which forgets noise more slowly
+USELESS_MOST, USELESS_FROM, USELESS_POWER = 0.55, 0.17, 3.0
+"""How many of 648 classifications by gradient steps were worse than trivial, by the noise relative to how far data can
+move the models (docs/verdict.md): hardly any of little noise, and about half above 0.3, because data that all pulls the
+same way is learned in spite of it."""
 UNSTEADY = 0.5  # late noise relative to the models' size
 
 
@@ -299,7 +303,20 @@ def judge_run(windows: Sequence[Window], setting: Setting, noise: Noise | None =
     if noise is None:
         return joined(findings)
     verdict = joined([*findings, *_drowned(windows, setting, noise), *_spent(setting, noise)])
-    return replace(verdict, figures={**verdict.figures, **noise.figures})
+    figures = {**verdict.figures, **noise.figures}
+    if setting.linearised and setting.task == "classification":
+        figures["chance_useless"] = chance_useless(noise.to_reach)
+    return replace(verdict, figures=figures)
+
+
+def chance_useless(noise_to_reach: float) -> float:
+    """Return how often a private classification by gradient steps with so much noise is worse than trivial.
+
+    >>> [round(chance_useless(noise), 2) for noise in (0.0, 0.05, 0.17, 1.0, math.inf)]
+    [0.0, 0.01, 0.28, 0.55, 0.55]
+    """
+    least = USELESS_FROM / noise_to_reach if noise_to_reach > 0.0 else math.inf
+    return float(USELESS_MOST / (1.0 + least**USELESS_POWER))
 
 
 def _diverging(windows: Sequence[Window], setting: Setting) -> Verdict:

@@ -22,6 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pgfl.algorithms.algorithms import ALGORITHMS, RECORDS, Algorithm
+from pgfl.algorithms.schedules import Stop
 from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import PrivacyError
 from pgfl.federation.columns import NumberColumn, TargetColumn
@@ -39,7 +40,7 @@ from pgfl.simulate.training import train
 from pgfl.sklearn.arguments import CLUSTER, PrivacyAccount, federation_of, names_of, spanned, stated_bounds
 
 CLEAN_TOLERANCE = 1e-8
-ROUNDS, ROUNDS_ALONE = 100, 10
+ROUNDS, ROUNDS_ALONE, MOST_ROUNDS = 100, 10, 2000
 _Places = dict[str, ArrayLike | None]
 _CLONES: WeakSet[BaseEstimator] = WeakSet()
 """Estimators that scikit-learn copied: several of them may be fitted to the same records without anyone counting."""
@@ -66,7 +67,9 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             encoding = replace(encoding, maps=chosen)
             federation = self._federation(encoding, ArrayRows(X, columns), targets, places, weights)
         alone = len(federation.cluster_ids) == federation.size
-        rounds = self.rounds or (ROUNDS_ALONE if alone else ROUNDS)
+        together = self.rounds is None and self.epsilon is None and not alone
+        rounds = self.rounds or (ROUNDS_ALONE if alone else MOST_ROUNDS if together else ROUNDS)
+        stop: Stop = "converged" if together else "never"  # as a table's training on the command line
         privacy, seed = self._privacy(rounds), self._seed()
         heavy = 1.0 if weights is None or privacy is not None else float(weights.mean())  # as if rows were repeated
         lam = self.lam * heavy * float(federation.server_sizes[federation.client_server].mean())
@@ -76,7 +79,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self._charge()
         result = train(
             federation, algorithm, objective, rounds=rounds, privacy=privacy, seed=seed, engine=self.engine,
-            record_every=rounds, metrics=(),
+            record_every=rounds, metrics=(), stop=stop,
         )  # fmt: skip
         self.result_, self.model_ = result, result.model()
         self.clusters_, self.clients_ = np.array(result.cluster_ids), np.array(result.client_ids)

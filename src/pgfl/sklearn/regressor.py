@@ -46,7 +46,8 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
     tau : float
         How much a cluster learns from the others.
     rounds : int or None
-        Number of rounds; None is 100, or 10 where every cluster has one client, which needs fewer.
+        Number of rounds. None is as many as it takes until the models have converged, at most 2000, as on the command
+        line; with `epsilon` 100, and 10 where every cluster has one client, which needs fewer.
     algorithm : "auto", "pgfl", "pgfl-exact", "pgfl-onestep", "fedavg" or an `Algorithm`
         "auto" is the exact one, which reaches the optimum at `tau` = 0, and pgfl with `tau` or `epsilon`.
     graph : str or list of pairs

@@ -28,7 +28,7 @@ SHAPES = {
         {"": "straight lines", "auto": "whatever pays", "curves": "curves", "products": "lines and their products"},
     ),
     "clusters": ("clusters", {"": "as the table names them", "found": "found from models"}),
-    "learn": ("a cluster learns", {"": "by itself", "auto": "from others where that helps"}),
+    "learn": ("a cluster learns", {"": "from others where that helps", "alone": "by itself"}),
 }
 """What models are made of, as choices: the label of each, and its values in words; the first is the default."""
 
@@ -94,7 +94,7 @@ class TableForm:
         path = str(Path(self.table).expanduser().resolve())
         options = InitOptions(
             path, None, epsilon, declared, cast(Level, self.trust), map=self.map or None,
-            discover=bool(self.clusters), learn=bool(self.learn),
+            discover=bool(self.clusters), learn=self.learn != "alone",
         )  # fmt: skip
         return draft_config(facts, options)
 

@@ -68,7 +68,7 @@ def model_of_client(settings: ClientSettings) -> Model:
 
 def _encoding(settings: ClientSettings) -> RowEncoding:
     """All columns but the target are features."""
-    return row_encoding(settings, [name for name in TableFile(settings.data).columns if name != settings.target])
+    return row_encoding(settings, settings.features(TableFile(settings.data).columns))
 
 
 def _spent(summary: dict[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,11 @@ class ClientCore:
             )
         if refused := self.settings.limits.refused(training, cluster):
             raise NetworkError(f"{refused} Ask the site's operator, or widen your limits in client.toml.")
+        if self.settings.weight is not None and training.largest_weight is None:
+            raise NetworkError(
+                f"client.toml weighs records by {self.settings.weight}, but the site's training has no weights; ask "
+                "its operator for training.weight_cap, or leave `weight` out."
+            )
         if training.dimension != self.dimension:
             raise DataError(
                 f"The site trains models of dimension {training.dimension}, but {self.settings.data} has "
@@ -83,7 +88,7 @@ class ClientCore:
             bounds, own_bound = Bounds(privacy.x_norm, privacy.y_bound, privacy.w_norm), privacy.w_norm
             terms = Terms(bounds, limits.tolerance, limits.solver_steps)
         objective = training.build_objective(offer.cluster, own_bound)
-        data = (self.samples.features, self.samples.targets)
+        data = (self.samples.features, self.samples.targets_for(training))
         role = Client(objective, training.build_algorithm(), *data, terms=terms)
         if isinstance(self.account, PrivateAccount):
             trusted = training.privacy.trust == "site" == privacy.trust

@@ -6,8 +6,8 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TypeVar
@@ -16,10 +16,11 @@ import numpy as np
 
 from pgfl.arrays import Bools, Floats
 from pgfl.errors import DataError
-from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
+from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows, clip_weights
 from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import PlaceColumns, RowEncoding
 from pgfl.federation.frames import TableFile
+from pgfl.network.agreement import Training
 from pgfl.network.client.settings import ClientSettings
 from pgfl.objectives import Logistic
 from pgfl.results.rows import ArrayRows
@@ -29,22 +30,37 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Samples:
-    """A client's own rows, within its own bounds."""
+    """A client's own rows, within its own bounds; `weights` are as its table states them."""
 
     features: Floats
     targets: Floats
+    weights: Floats | None = None
+
+    def targets_for(self, training: Training) -> Floats:
+        """Return the targets as the loss of a training takes them: with weights within its cap, if it has weights.
+
+        A weight follows from its own record and the training alone, so that another record changes no weight.
+        """
+        cap = training.largest_weight
+        if cap is None:
+            return self.targets
+        weights = np.ones(len(self.targets)) if self.weights is None else self.weights
+        for label, factor in training.class_weight.items():
+            weights = np.where(self.targets == float(label), factor * weights, weights)
+        return np.stack([self.targets, clip_weights(weights, cap)], axis=-1)
 
 
 def load_samples(settings: ClientSettings) -> Samples:
     """The table of one client: its target column, all other columns are features; rows and labels are clipped."""
     table = TableFile(settings.data)
-    table.require(settings.target)
-    names = [name for name in table.columns if name != settings.target]
+    others = [settings.target] if settings.weight is None else [settings.target, settings.weight]
+    table.require(*others)
+    names = settings.features(table.columns)
     if not names:
         raise DataError(f"{settings.data} has no column beside {settings.target}; a row needs at least one feature.")
     filled = ~table.blank()
     columns = {}
-    for name, (_, numbers) in zip([settings.target, *names], table.numbers([settings.target, *names]), strict=True):
+    for name, (_, numbers) in zip([*others, *names], table.numbers([*others, *names]), strict=True):
         columns[name] = numbers[filled]
         if not np.isfinite(columns[name]).all():
             row = int(np.flatnonzero(filled)[np.argmin(np.isfinite(columns[name]))])
@@ -54,7 +70,19 @@ def load_samples(settings: ClientSettings) -> Samples:
     _check_task(settings, table, columns[settings.target], filled)
     encoding = row_encoding(settings, names)
     features = encoding.encode(ArrayRows(np.column_stack([columns[name] for name in names]), names))
-    return clipped(settings, features, columns[settings.target])
+    weights = _weights(settings, table, columns, filled)
+    return replace(clipped(settings, features, columns[settings.target]), weights=weights)
+
+
+def _weights(settings: ClientSettings, table: TableFile, columns: Mapping[str, Floats], filled: Bools) -> Floats | None:
+    """The column of weights, if any; one below 0 ends the client here, before it sends anything to anyone."""
+    if settings.weight is None:
+        return None
+    weights = columns[settings.weight]
+    if (weights < 0.0).any():
+        row = int(np.flatnonzero(filled)[np.argmax(weights < 0.0)])
+        raise table.refuse(row, f"the weight {settings.weight} is below 0; weights are numbers from 0 up.")
+    return weights
 
 
 def row_encoding(settings: ClientSettings, names: Sequence[str]) -> RowEncoding:

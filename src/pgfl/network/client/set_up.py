@@ -47,13 +47,14 @@ class Proposal:
                 f"{spent} at delta {privacy.delta:g} for all {privacy.max_releases} releases; rows are clipped to norm "
                 f"{privacy.x_norm:g}; trust {privacy.trust}; {noise_in_words(budget, self.training.rounds)}"
             )
-        features = [name for name in self.columns if name != self.settings.target]
+        features, weight = self.settings.features(self.columns), self.settings.weight
         return [
             f"site         {asked.site} at {asked.address}",
             f"fingerprint  {asked.shown.fingerprint}; compare it with its operator's, by phone for example",
             f"training     {self.training.describe(asked.cluster)} ({self.training.digest[:16]})",
             f"your table   {self.settings.data}: target {self.settings.target}, features {', '.join(features)}"
-            f"{' and an intercept' if self.settings.intercept else ''}",
+            f"{' and an intercept' if self.settings.intercept else ''}"
+            f"{f'; a row counts as much as {weight} says' if weight else ''}",
             f"your policy  {policy}",
             f"your limits  {', '.join(limits.objectives)} by {', '.join(limits.algorithms)}, at most {limits.rounds} "
             f"rounds, dimension {limits.dimension}; any other training must be accepted anew",
@@ -86,14 +87,17 @@ def propose(invitation: Invitation, home: Path, table: Path, changes: Sequence[s
         "limits.dimension": training.dimension, "privacy.max_releases": training.rounds,
         "privacy.zeta": max(_ZETA, sound_zeta(training.rounds)),
     }  # fmt: skip
+    if training.largest_weight is not None:
+        own["limits.weight_cap"] = max(training.largest_weight, 1.0)
     if training.map is not None:
         own["limits.map"] = list(stated(training.map))
     text = applied(applied(template, own), changes)
     settings = parse_settings(text, ClientSettings, path)
     columns = columns_apart(str(table))
-    features = [name for name in columns if name != settings.target]
-    if settings.target not in columns:
-        raise DataError(f"{table} has no column {settings.target!r}; name the target with --target.")
+    features = settings.features(columns)
+    for column, option in ((settings.target, "--target"), (settings.weight, "--weight")):
+        if column is not None and column not in columns:
+            raise DataError(f"{table} has no column {column!r}; name it with {option}.")
     width = row_encoding(settings.model_copy(update={"intercept": False}), features).dimension
     if training.dimension == width + 1 and not settings.intercept:
         text = applied(text, {"intercept": True})

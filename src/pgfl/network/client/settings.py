@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -74,6 +74,7 @@ class TrainingLimits(Section):
     rounds: Count = 1_000_000
     dimension: Count = 1_000_000
     solver_steps: Count = MOST_STEPS
+    weight_cap: Positive = 1.0  # the most that one of the owner's records may count, which its noise has as a factor
     map: OwnMap = None  # the only one that the owner's rows go through; none if not given
     tolerance: Positive | None = None  # of a solution; a millionth of the sensitivity if not given
 
@@ -89,6 +90,11 @@ class TrainingLimits(Section):
         if training.map != self.map:
             proposed, own = (_kinds(maps) for maps in (training.map, self.map))
             return f"The site trains on rows that are mapped by {proposed}, but `limits.map` allows {own}."
+        if (weight := training.largest_weight or 1.0) > self.weight_cap:
+            return (
+                f"The site trains with weights of records up to {weight:g}, but `limits.weight_cap` allows up to "
+                f"{self.weight_cap:g}."
+            )
         ranges = {"lam": objective.lam}
         ranges |= {key: getattr(algorithm, key) for key in ("step_size", "rho") if algorithm.uses(key)}
         ranges |= {key: value for key, value in objective.own_keys.items() if key in type(self).model_fields}
@@ -111,6 +117,7 @@ class ClientSettings(Section):
     home: str = "."
     data: str
     target: str = "y"
+    weight: str | None = None  # a column: how much a row counts, up to the training's cap
     intercept: bool = False
     task: Task = "regression"  # classification: labels 0 and 1; checked when the data is loaded
     site: SiteAddress
@@ -124,6 +131,10 @@ class ClientSettings(Section):
     ledger: str = "ledger.db"
     training: str | None = None  # hash of the training configuration, where the owner insists on one
     record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this file undoes the noise
+
+    def features(self, columns: Iterable[str]) -> list[str]:
+        """The columns of the owner's table that are features."""
+        return [name for name in columns if name not in (self.target, self.weight)]
 
     def proxies(self) -> Proxies:
         """How the site is called."""
@@ -154,6 +165,11 @@ class ClientSettings(Section):
         if self.privacy.update_norm is not None:
             raise ValueError(
                 "`privacy.update_norm` is for objectives that are not convex; the network trains convex ones."
+            )
+        if self.privacy.weight_cap is not None:
+            raise ValueError(
+                "`privacy.weight_cap` is the training's to state; the largest one that you accept is "
+                "`limits.weight_cap`."
             )
         if self.privacy.max_releases is None:
             raise ValueError("`privacy.max_releases` is missing; a device needs a budget that ends.")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import pickle
 import platform
 from collections.abc import Callable
@@ -29,9 +28,9 @@ from numba.core import caching, compiler
 from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
-from numba.misc.appdirs import AppDirs
 
 from pgfl.errors import KernelError
+from pgfl.files import user_cache
 
 # mypy: disable-error-code="misc"
 
@@ -150,7 +149,7 @@ def digest() -> str:
 @cache
 def folder() -> str:
     """Return the folder of this version's machine code; if it cannot be written, kernels are compiled every time."""
-    kept = config.CACHE_DIR or os.path.join(AppDirs(appname="pgfl", appauthor=False).user_cache_dir, "kernels")
+    kept = config.CACHE_DIR or user_cache() / "kernels"
     own = Path(kept) / digest()[:16]
     try:
         own.mkdir(parents=True, exist_ok=True)
