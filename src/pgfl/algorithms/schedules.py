@@ -24,10 +24,11 @@ DRAWN_AHEAD = 64  # rounds of participants drawn with one generator
 class Adaptive:
     """`tau = "auto"`: weights between clusters are estimated from released models, given the losses' mean curvature.
 
-    `train` finds the curvature (see `simulate.curvature`); until then it is None.
+    `train` finds the curvature (see `simulate.curvature`); until then it is None. `noised`: releases carry noise.
     """
 
     curvature: float | None = None
+    noised: bool = False
 
     def __post_init__(self) -> None:
         if self.curvature is not None and not (np.isfinite(self.curvature) and self.curvature > 0):
