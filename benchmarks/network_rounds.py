@@ -84,7 +84,7 @@ def memory() -> Iterator[Row]:
         if "jaxlib" in Path(f"/proc/{client}/maps").read_text():
             raise AssertionError("a client has loaded JAX")
     yield Row(
-        "memory-client", "memory of a client, all its processes: MB", "—", "≤ 100 MB",
+        "memory-client", "memory of a client, all its processes: MB", "—", "≤ 50 MB",
         *[whole] * 3, f"{whole:.0f} MB", "—",
     )  # fmt: skip
 
@@ -119,7 +119,7 @@ def start() -> Iterator[Row]:
         figures = np.array([_started() for _ in range(1 + STARTS)])[1:]
     lasted, processor = figures.T
     yield Row(
-        "start-3x2", "from start to first round with 3 sites of 2 clients, private: seconds", "—", "≤ 8 s",
+        "start-3x2", "from start to first round with 3 sites of 2 clients, private: seconds", "—", "≤ 3 s",
         *quartiles(lasted), seconds(float(np.median(lasted))), "—", clock="wall",
     )  # fmt: skip
     yield Row(

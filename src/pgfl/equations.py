@@ -105,12 +105,12 @@ def contribution(client_model: Array, dual: Array) -> Array:
     return client_model - dual
 
 
-def late_contribution(update: Array, server_model: Array, age: Array) -> Array:
-    """An update of `age` rounds ago as a contribution to today's aggregate: at today's model, divided by 1 + its age.
+def late_contribution(update: Array, server_model: Array, weight: Array | float) -> Array:
+    """An update of an earlier round as a contribution to today's aggregate: at today's model, with this weight.
 
     The update is the contribution less the model that the client was given then.
     """
-    return server_model + update / (1.0 + age)
+    return server_model + weight * update
 
 
 def server_aggregation(contributions: Array, mean: Operator) -> Array:

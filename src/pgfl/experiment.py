@@ -31,7 +31,6 @@ from pgfl.simulate.progress import LiveHistory
 from pgfl.simulate.training import Progress, train_runs
 
 NUMBERS = ("ridge", "huber")
-SLOPE_OF_LABELS = 0.2  # of a logistic function where both labels are likely: squared errors bend five times as much
 Federations = Callable[[int, Sequence[int] | None], Federation]
 """The federation of a run, or its part at some servers."""
 
@@ -121,10 +120,9 @@ def with_chosen_map(config: Config, communicator: Communicator = SINGLE_PROCESS)
 
 
 def _mean_lam(config: Config, federation: Federation) -> float:
-    """Return λ as it weighs beside the mean of squared errors: clients of a cluster at a server share it."""
+    """Return λ as it weighs beside the mean loss: clients of a cluster at a server share it."""
     pairs = {*zip(federation.client_server.tolist(), federation.client_cluster.tolist(), strict=True)}
-    own = config.objective.lam * len(pairs) / federation.size
-    return own if config.objective.kind in NUMBERS else own / SLOPE_OF_LABELS
+    return config.objective.lam * len(pairs) / federation.size
 
 
 def _options(config: Config, communicator: Communicator, kernels_loaded: bool) -> TrainingOptions:

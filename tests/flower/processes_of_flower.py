@@ -40,10 +40,17 @@ class Flower:
 
     def start(self, clients):
         """A SuperLink, and a SuperNode for every client.toml."""
-        self.command("flower-superlink", "--port", self.port, "--disable-runtime-dependency-installation")
+        self.start_link()
         for path in clients:
             node = ("--port", processes.free_port(), "--node-config", f'client="{path}"')
             self.command("flower-supernode", "--superlink", f"127.0.0.1:{self.port}", *node)
+        self.wait_for_link()
+
+    def start_link(self, *arguments):
+        """A SuperLink; nothing is installed for an app."""
+        self.command("flower-superlink", "--port", self.port, "--disable-runtime-dependency-installation", *arguments)
+
+    def wait_for_link(self):
         until = time.monotonic() + PATIENCE
         while not self.listens():
             assert time.monotonic() < until, self.log()
@@ -63,10 +70,10 @@ class Flower:
         (app / "graph.toml").write_text(toml_of(graph))
         return app
 
-    def run(self, app, home):
+    def run(self, app, home, *arguments, key="home"):
         """`flwr run`, until the ServerApp has ended; what it logged."""
         environment = {**os.environ, **self.environment}
-        command = [BIN / "flwr", "run", app, "here", "--stream", "-c", f'home="{home}"']
+        command = [BIN / "flwr", "run", app, "here", "--stream", "-c", f'{key}="{home}"', *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
         return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
 

@@ -13,7 +13,7 @@ from pgfl.flower.servers import ServerGraph
 from pgfl.network.local import LocalNetwork
 
 
-def prepared(folder, servers=3, clients=2, rounds=3, objective="huber", privacy=None, **algorithm):
+def prepared(folder, servers=3, clients=2, rounds=3, objective="huber", privacy=None, timing=None, **algorithm):
     """Folders of clients as their owners would have them, and of servers; clients record their noise."""
     federation = demo_federation(servers, clients, objective, seed=2)
     training = demo_training(federation, objective, rounds)
@@ -23,7 +23,7 @@ def prepared(folder, servers=3, clients=2, rounds=3, objective="huber", privacy=
         training = type(training).model_validate(table)
     network = LocalNetwork(
         folder, federation, training, demo_privacy(objective, 20.0, rounds) if privacy is None else privacy,
-        record_noise=True,
+        timing or {}, record_noise=True,
     )  # fmt: skip
     network.prepare()
     return network

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
+
 import pytest
 
 from pgfl.demo import largest_difference
+from pgfl.flower.relay import KEYS
+from pgfl.network.protocol.identity import CLIENT_KEY
 from pgfl.privacy.ledger.ledger import Ledger
 from pgfl.results.model import Model
 from tests.flower.processes_of_flower import Flower
@@ -15,10 +20,17 @@ ROUNDS = 2
 
 
 @pytest.fixture
-def flower(tmp_path):
-    flower = Flower(tmp_path / "flower")
-    yield flower
-    flower.stop()
+def flowers(tmp_path):
+    """Two federations, each with a SuperLink of its own."""
+    both = Flower(tmp_path / "flower"), Flower(tmp_path / "other")
+    yield both
+    for flower in both:
+        flower.stop()
+
+
+@pytest.fixture
+def flower(flowers):
+    return flowers[0]
 
 
 def test_flwr_run_is_the_simulator_given_the_noise(tmp_path, flower):
@@ -36,3 +48,34 @@ def test_flwr_run_is_the_simulator_given_the_noise(tmp_path, flower):
             assert ledger.count == ROUNDS
     for site in network.federation.server_ids:
         assert Model.load(network.folder / f"{site}.pgfl").provenance["rounds"] == ROUNDS
+
+
+def test_two_federations_train_together_over_the_link_between_their_sites(tmp_path, flowers):
+    network = prepared(tmp_path / "network", servers=2, clients=1, rounds=ROUNDS, timing={"answers": 600.0})
+    sites, said = network.federation.server_ids, {}
+    network.start(*sites)
+    try:
+        for site, flower in zip(sites, flowers, strict=True):
+            (client,) = network.clients_of(site)
+            keys = network.home(site) / KEYS / client
+            keys.mkdir(parents=True)
+            shutil.copy(network.home(client) / CLIENT_KEY, keys)  # with which the site has admitted it
+            flower.start([network.home(client) / "client.toml"])
+
+        def run(site, flower):
+            table = graph_table(network)
+            table["servers"] = {site: []}
+            table["clients"] = {name: member for name, member in table["clients"].items() if member["server"] == site}
+            said[site] = flower.run(flower.app(table), network.home(site), key="site")
+
+        running = [threading.Thread(target=run, args=both) for both in zip(sites, flowers, strict=True)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        network.wait(lambda: len(network.ended()) == len(sites), 60.0, "the sites to end")
+    finally:
+        network.stop()
+    why = "".join(said.values()) + "".join(flower.log() for flower in flowers)
+    assert [network.round_of(site) for site in sites] == [ROUNDS] * 2, why
+    assert largest_difference(network) <= 1e-10

@@ -45,13 +45,25 @@ WORLD = (
         ("tests/network/test_rounds.py::test_a_round_closes_once_a_quorum_has_answered_and_the_usual_time_is_over",),
     ),
     Mutant(
-        "late-updates-undamped",
-        "a late update counts as much as a new one",
-        "Old updates overshoot.",
-        "late_contribution",
-        "update / (1.0 + age)",
-        "update",
-        ("tests/network/test_rounds.py::test_a_late_update_counts_at_todays_model_the_less_the_older_it_is",),
+        "late-updates-outweigh",
+        "late updates together outweigh the answers in time",
+        "Old gradients overshoot.",
+        "late_weight",
+        "np.minimum(1.0, in_time / old)",
+        "1.0",
+        ("tests/network/test_rounds.py::test_late_updates_together_weigh_no_more_than_the_answers_in_time",),
+    ),
+    Mutant(
+        "slow-clients-overspend",
+        "a simulated client that releases less often, with less noise, may release as often as the others",
+        "It spends several times what it states.",
+        "Budget.at_pace",
+        "self.last // rounds",
+        "self.last",
+        (
+            "tests/simulate/test_delays.py"
+            "::test_a_slow_client_is_charged_once_for_every_answer_what_its_rounds_would_have_cost",
+        ),
     ),
     Mutant(
         "simulated-stragglers-charged-again",
@@ -60,7 +72,9 @@ WORLD = (
         "_Free.draw",
         "np.flatnonzero(self.asked_in == 0)",
         "np.arange(len(self.asked_in))",
-        ("tests/simulate/test_delays.py::test_a_slow_client_is_charged_once_for_every_answer",),
+        (
+            "tests/simulate/test_delays.py::test_a_slow_client_is_charged_once_for_every_answer_what_its_rounds_would_have_cost",
+        ),
     ),
     Mutant(
         "last-acceptance-untold",

@@ -26,15 +26,18 @@ from pgfl.network.local import LocalNetwork
 from pgfl.network.site.reports import LIVE
 from pgfl.network.site.store import STORE, SiteStore
 from pgfl.privacy.ledger.ledger import Ledger
+from tests.network.connect_proxy import ConnectProxy
 from tests.network.jumping_clock import JumpingClock
 from tests.network.liars import SITE_LIES, LyingClient, LyingSite
 from tests.network.wires import Cable
 
 ENDLESS, PATIENCE, SITES = 10**6, 400.0, 2
 POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 3.0}
-TIMING = {"answers": 3.0, "exchange": 3.0, "start": 60.0, "pace": 0.05, "patience": 3.0}
+TIMING = {"answers": 3.0, "exchange": 3.0, "start": 60.0, "pace": 0.2, "patience": 3.0}
 LYING = 4.0  # seconds; a site notices within one that its operator linked somebody
 JUMPS = (3600.0, 86_400.0, 3.2e8)  # seconds, forwards or backwards
+_REFUSED = "502 Bad Gateway", "407 Proxy Authentication Required"
+REFUSALS = (*(f"HTTP/1.1 {why}\r\n\r\n".encode() for why in _REFUSED), b"what?\r\n\r\n")
 
 
 class Campaign:
@@ -48,6 +51,12 @@ class Campaign:
         self.sites, self.clients = list(federation.server_ids), list(federation.client_ids)
         self.cables = []
         self.network.prepare(self._over_a_cable)
+        self.proxy = ConnectProxy({f"127.0.0.1:{port}": port for port in self.network.ports.values()})
+        self.proxy.start()
+        self.way_to_proxy = Cable(self.proxy.port)
+        for client in self.clients[::2]:
+            settings = self.network.home(client) / "client.toml"
+            settings.write_text(f'proxy = "http://127.0.0.1:{self.way_to_proxy.port}"\n{settings.read_text()}')
         self.faults = {
             "kill -9 a site": lambda: self.killed(self.sites),
             "kill -9 a client": lambda: self.killed(self.clients),
@@ -55,7 +64,9 @@ class Campaign:
             "SIGTERM a client": lambda: self.terminated(self.clients),
             "stop a site for a while": lambda: self.stopped(self.sites),
             "stop a client for a while": lambda: self.stopped(self.clients),
-            "cut the sites apart": self.cut,
+            "cut the sites apart": lambda: self.cut(self.cables),
+            "the proxy is gone": lambda: self.cut([self.way_to_proxy]),
+            "the proxy refuses": self.proxy_refuses,
             "damage live.json": self.damaged,
             "expel and admit a client": self.expelled,
             "a client is ten times slower": self.slowed,
@@ -93,12 +104,23 @@ class Campaign:
         self.pause()
         os.kill(process, signal.SIGCONT)
 
-    def cut(self):
-        for cable in self.cables:
+    def cut(self, cables):
+        for cable in cables:
             cable.cut()
         self.pause()
-        for cable in self.cables:
+        for cable in cables:
             cable.mend()
+
+    def proxy_refuses(self):
+        """Half of the clients call their sites through it; the others keep the rounds going."""
+        asked, self.proxy.reply = len(self.proxy.asked), self.chance.choice(REFUSALS)
+        self.cut([self.way_to_proxy])
+        self.pause()
+        until = time.monotonic() + 60.0
+        while len(self.proxy.asked) == asked:
+            assert time.monotonic() < until, "nobody asked the proxy"
+            time.sleep(0.1)
+        self.proxy.reply = None
 
     def damaged(self):
         site = self.chance.choice(self.sites)

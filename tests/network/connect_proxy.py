@@ -1,9 +1,10 @@
-"""A small HTTP CONNECT proxy in the event loop of a test: it leads where the test says."""
+"""A small HTTP CONNECT proxy, in the event loop of a test or a thread of its own: it leads where the test says."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from base64 import b64encode
 
 
@@ -24,6 +25,18 @@ class ConnectProxy:
 
     def url(self, secret=None):
         return f"http://{'' if secret is None else secret + '@'}127.0.0.1:{self.port}"
+
+    def start(self):
+        """Serve in a thread of its own, as long as this process lives."""
+        started = threading.Event()
+
+        async def serve():
+            async with self:
+                started.set()
+                await asyncio.Future()
+
+        threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
+        assert started.wait(30.0)
 
     async def _serve(self, reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):

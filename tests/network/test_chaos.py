@@ -8,6 +8,7 @@ from tests.network.chaos import Campaign
 
 FAULTS = {
     "deaths and changes": ("kill -9 a site", "expel and admit a client"),
+    "proxies": ("the proxy is gone", "the proxy refuses"),
     "lies and slow clients": ("a neighbour lies about budgets", "a client is ten times slower"),
 }
 

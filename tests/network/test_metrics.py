@@ -109,6 +109,20 @@ def test_the_epsilon_left_is_what_the_clients_own_ledger_says_unless_the_owner_k
         assert budgets == {client: None}
 
 
+def test_a_site_knows_how_many_rounds_a_release_is_planned_for(tmp_path):
+    network = network_of(tmp_path, quorum={}, rounds=13, privacy=POLICY | {"max_releases": 3})
+    client = network.clients_of(SITE)[0]
+    site = site_of(network)
+
+    async def scenario():
+        with taking_part(network, client):
+            await site.run()
+
+    asyncio.run(scenario())
+    assert site.rounds.role.paces == {client: 4}
+    assert site.sessions.budgets[client].pace(2) == 1
+
+
 @pytest.mark.parametrize("text", [None, "", "7", "{}", '{"phi0": 1e-4, "zeta": 2.0, "delta": 1e-5, "max_releases": 9}'])
 def test_a_budget_that_is_nonsense_is_none(text):
     assert decode_budget(text) is None

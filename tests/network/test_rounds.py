@@ -85,7 +85,7 @@ def test_without_faults_it_is_the_simulator():
 
 @pytest.mark.parametrize(("share", "late"), [(0.25, 1), (0.5, 3)])
 def test_with_slow_clients_it_is_the_simulator_with_delays(share, late):
-    """Given the noise: what comes late counts in the round that takes it, by its age, and is charged once."""
+    """Given the noise: what comes late counts from the round that takes it, as long as it took, and is charged once."""
     federation, algorithm = small_federation(sites=2, clients=8, seed=4), PGFL(rho=2.0, tau=0.2, client="gradient")
     options, rounds = TrainingOptions(delays=Delays(share, late)), 11
 
@@ -116,6 +116,8 @@ def test_with_slow_clients_it_is_the_simulator_with_delays(share, late):
     )
     for client, account in world.accounts.items():
         account.noise = partial(noise, client)
+    for machine in world.sites.values():
+        machine.role.paces = dict.fromkeys(slow, late + 1)
     world.play()
     check(world)
     layout, models = simulator.layout, simulator.run(rounds).server_models
@@ -778,20 +780,61 @@ def test_an_answer_between_rounds_counts_in_the_next_and_one_that_comes_back_is_
     assert rounds.role.aggregated[-1] == (2, {"ann": "a", "bob": "b"})
 
 
-def test_a_late_update_counts_at_todays_model_the_less_the_older_it_is():
-    """With the real role: what a client sent for round 1 moves the model of round 4 by a quarter of its update."""
-    role = SiteRole(Server(PGFL(rho=2.0, tau=0.0), 2), dict.fromkeys(("ann", "bob"), "a"))
-    owed = role.request("bob", 1)
-    for round in (1, 2, 3):
-        role.aggregate(round, {"ann": Answer(round, np.array([float(round), 0.0]), np.zeros(2))})
+def test_a_late_update_counts_at_todays_model_in_as_many_rounds_as_it_took():
+    """With the real role: what bob sent for round 2 counts in round 4 and twice more, beside ann."""
+    role = SiteRole(Server(PGFL(rho=2.0, tau=0.0), 2), dict.fromkeys(("ann", "bob"), "a"), paces={"bob": 8})
+
+    def play(round, *in_time, **late):
+        answers = {name: Answer(round, np.array([float(round), 0.0]), np.zeros(2)) for name in in_time}
+        role.aggregate(round, answers, late=late)
         role.combine(round, {})
+        return role.server.model("a")
+
+    play(1, "ann")
+    owed = role.request("bob", 2)
+    play(2, "ann"), play(3, "ann")
     today, update = role.server.model("a").copy(), np.array([0.4, 0.8])
-    role.aggregate(4, {}, late={"bob": (Answer(1, update, np.zeros(2)), owed)})
-    role.combine(4, {})
-    np.testing.assert_allclose(role.server.model("a"), today + update / 4.0)
+    np.testing.assert_allclose(play(4, bob=(Answer(2, owed.model + update, np.zeros(2)), owed)), today + update)
     asked = role.request("bob", 5)
-    assert asked.accepted.round == 1, "the client settles the dual of the answer that it sent"
+    assert asked.accepted.round == 2, "the client settles the dual of the answer that it sent"
     np.testing.assert_array_equal(asked.accepted.model, role.server.model("a"))
+    restarted = SiteRole(Server(PGFL(rho=2.0, tau=0.0), 2), role.clients, paces=role.paces)
+    restarted.restore(role.snapshot())
+    role = restarted
+    expected = (np.array([5.0, 0.0]) + today + 2.0 * update) / 2.0
+    np.testing.assert_allclose(play(5, "ann"), expected)
+    np.testing.assert_allclose(play(6), expected)
+    assert role.used == []
+    np.testing.assert_array_equal(play(7, "ann"), [7.0, 0.0])
+
+
+def test_late_updates_together_weigh_no_more_than_the_answers_in_time():
+    names = ("ann", "bob", "cem", "dan", "eva")
+    role = SiteRole(Server(PGFL(rho=2.0, tau=0.0), 1), dict.fromkeys(names, "a"))
+    late = {name: (Answer(1, np.ones(1), np.zeros(1)), role.request(name, 1)) for name in names[1:]}
+    role.aggregate(3, {"ann": Answer(3, np.zeros(1), np.zeros(1))}, late=late)
+    role.combine(3, {})
+    np.testing.assert_allclose(role.server.model("a"), 1.0 / 5.0)  # four quarters beside one answer in time
+
+
+@pytest.mark.parametrize("leave", ["expelled", "rolled back", "on time", "planned for one round"])
+def test_a_late_update_of_who_is_gone_answers_in_time_or_planned_for_one_round_counts_no_more(leave):
+    role = SiteRole(Server(PGFL(rho=2.0, tau=0.0), 1), dict.fromkeys(("ann", "bob"), "a"), paces={"bob": 8})
+    if leave == "planned for one round":
+        role.paces.clear()
+    late = {"bob": (Answer(1, np.ones(1), np.zeros(1)), role.request("bob", 1))}
+    role.aggregate(9, {"ann": Answer(9, np.ones(1), np.zeros(1))}, late=late)
+    role.combine(9, {})
+    in_time, end = {"ann": Answer(10, np.zeros(1), np.zeros(1))}, 0.0
+    if leave == "expelled":
+        role.adopt(Members({"ann": "a"}, frozenset()))
+    elif leave == "rolled back":
+        role.roll_back(Rollback(None, (0,), 9, 100))
+    elif leave == "on time":
+        in_time["bob"], end = Answer(10, np.full(1, 4.0), np.zeros(1)), 2.0
+    role.aggregate(10, in_time)
+    role.combine(10, {})
+    np.testing.assert_allclose(role.server.model("a"), end)
 
 
 def test_a_client_that_connects_anew_is_asked_again():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import time
 from contextlib import closing
 
 import numpy as np
 import pytest
 
 from pgfl.errors import NetworkError
-from pgfl.network.processes import exclusive_lock
+from pgfl.network.processes import exclusive_lock, uptime
 from pgfl.network.protocol import identity
 from pgfl.network.site.store import SiteStore
 from tests.contest import Contest
@@ -192,6 +193,20 @@ def test_links_keep_the_exact_certificate(store, tmp_path):
     certificate = identity.create_site(tmp_path / "s", "south", ["south.example.org", "10.0.0.7"])
     store.link(certificate, "10.0.0.7:9094")
     assert store.neighbours()["south"].certificate == certificate
+
+
+@pytest.mark.parametrize("jump", [3.2e8, -3.2e8])
+def test_a_clock_that_jumps_does_not_change_how_long_a_site_was_away(store, monkeypatch, jump):
+    """Else a single neighbour's claim about rounds would be plausible."""
+    assert store.idle() == 0.0, "no round is completed"
+    store.save_round(3, {"w": np.zeros(1)}, [], {})
+    now = time.time()
+    monkeypatch.setattr("pgfl.network.site.store.time.time", lambda: now + jump)
+    started, seconds = uptime()
+    assert started, "this test is for Linux"
+    assert 0.0 <= store.idle() < 60.0
+    monkeypatch.setattr("pgfl.network.site.store.uptime", lambda: ("another start", seconds))
+    assert store.idle() == pytest.approx(max(0.0, jump), abs=60.0), "the machine was off: its clock is all there is"
 
 
 def test_only_one_process_works_on_a_folder(tmp_path):

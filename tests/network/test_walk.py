@@ -38,9 +38,11 @@ def hand_overs(text):
 def test_a_first_model_takes_ten_commands_no_edit_and_two_files_between_machines():
     assert len(commands(FIRST)) == MOST_COMMANDS
     assert [(here, there) for _, here, there in hand_overs(FIRST)] == [("north", "south"), ("south", "west")]
+    assert len(hand_overs(FIRST)) <= MOST_HAND_OVERS
+    machines = {machine for machine, _ in commands(FIRST)}
+    assert len(hand_overs(FIRST)) == len(machines) - 1, "one for each machine but the first: none can be spared"
     invited = [words for _, words in commands(FIRST) if words[:2] == ["client", "join"]]
     assert len(hand_overs(FIRST)) + len(invited) == 5, "if every ward has a machine of its own"
-    assert len(hand_overs(FIRST)) <= MOST_HAND_OVERS
     assert not re.search(r"\bedit\b (?!and)", FIRST.replace("no file to edit", ""))
     assert {words[0] for _, words in commands(FIRST)} == {"site", "client", "predict"}
 

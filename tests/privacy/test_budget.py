@@ -58,3 +58,21 @@ def test_figures_are_of_the_dearest_releases_that_are_allowed():
 def test_a_device_refuses_what_only_a_simulation_may_ask(asked):
     with pytest.raises(PrivacyError, match="A device guarantees the solution itself"):
         Privacy(**asked, max_releases=5, x_norm=1.0).policy()
+
+
+@pytest.mark.parametrize("index", ["round", "release"])
+def test_at_pace_is_what_an_owner_states_for_fewer_releases(index):
+    """`max_releases` is a part of the rounds, and `zeta` to the power of that part."""
+    whole = Budget.from_target(epsilon=4.0, delta=1e-5, zeta=0.99, max_releases=208, index=index, rounds=208)
+    stated = Budget.from_target(epsilon=4.0, delta=1e-5, zeta=0.99**8, max_releases=26)
+    paced, numbers = whole.at_pace(8), np.arange(1, 27)
+    assert (paced.index, paced.last, paced.max_releases) == ("release", 26, 26)
+    np.testing.assert_allclose(paced.phi(numbers), stated.phi(numbers), rtol=1e-9)
+    np.testing.assert_allclose(paced.phi(2), whole.phi(np.arange(9, 17)).sum(), rtol=1e-9)
+
+
+def test_at_pace_never_leaves_a_client_without_a_release_or_with_more_to_spend():
+    schedule = Budget(phi0=1e-3, zeta=0.9, delta=1e-5, index="round", last=5)
+    assert schedule.at_pace(10**6).last == 1
+    np.testing.assert_allclose(schedule.at_pace(10**6).phi(1), schedule.phi(np.arange(1, 6)).sum())
+    assert schedule.at_pace(2).phi(np.arange(1, 3)).sum() < schedule.phi(np.arange(1, 6)).sum()

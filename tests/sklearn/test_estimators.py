@@ -318,12 +318,25 @@ def test_a_private_classifier_learns_with_stated_bounds_and_classes():
         (PGFLClassifier(epsilon=1.0, feature_bounds=(0, 1)), "state `classes`"),
         (PGFLClassifier(epsilon=1.0, classes=[0, 1]), "state feature_bounds"),
         (private_regressor(objective="ridge"), "no bounded gradient"),
+        (private_regressor(map="auto"), "name a map"),
     ],
 )
 def test_privacy_refuses_bounds_that_nobody_stated(estimator, sentence):
     X, y = load_diabetes(return_X_y=True)
     with pytest.raises(PrivacyError, match=sentence):
         estimator.fit(X, y > 100 if isinstance(estimator, PGFLClassifier) else y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bends"), [(PGFLRegressor, True), (PGFLRegressor, False), (PGFLClassifier, True)], ids=repr
+)
+def test_an_automatic_map_bends_where_straight_lines_fail(kind, bends):
+    rows = np.random.default_rng(5).uniform(-1.0, 1.0, (800, 2))
+    y = np.abs(rows[:, 0]) - 0.5 if bends else rows[:, 0] - rows[:, 1]
+    y = y if kind is PGFLRegressor else y > 0
+    fitted = kind(map="auto").fit(rows[:400], y[:400])
+    assert bool(fitted.model_.encoding.maps) == bends
+    assert fitted.score(rows[400:], y[400:]) > 0.95
 
 
 def test_a_search_adds_up_what_its_fits_spend():

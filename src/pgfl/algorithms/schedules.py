@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pgfl.arrays import Bools, Ints
+from pgfl.arrays import AnyInts, Bools, Floats, Ints
 from pgfl.errors import ConfigError
 from pgfl.metrics import DEFAULT_METRICS
 from pgfl.registry import Registry
@@ -18,6 +18,7 @@ from pgfl.suggestions import shown
 
 Participants = Literal["all"] | int
 DRAWN_AHEAD = 64  # rounds of participants drawn with one generator
+LATE_ROUNDS = 16  # in which a late answer counts at most: gradients of long ago no longer point to the optimum
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,31 @@ def check_participants(participants: Participants) -> None:
         )
 
 
+def rounds_counted(age: int, planned: int) -> int:
+    """Return in how many rounds an answer counts that comes `age` rounds late.
+
+    They are those that its client was busy for: until its next answer comes, if that takes as long. But no more than
+    its noise was `planned` for: the same noise in many rounds does not average out.
+    """
+    return min(1 + age, planned, LATE_ROUNDS)
+
+
+def late_weight(fresh: AnyInts | int, late: AnyInts | int) -> Floats:
+    """Return the weight of each of `late` updates that share an aggregate with `fresh` answers in time.
+
+    All of them together weigh no more than the answers in time: old gradients then cannot outweigh the present ones,
+    which keeps training stable at any delay. Where nobody is in time, they count in full.
+    """
+    in_time, old = np.asarray(fresh, dtype=np.float64), np.maximum(late, 1)
+    return np.where(in_time > 0, np.minimum(1.0, in_time / old), 1.0)
+
+
 @dataclass(frozen=True)
 class Delays:
-    """Slow clients: a share of every server's, whose answer to round n is counted in round n + `rounds`.
+    """Slow clients: a share of every server's, whose answer to round n is first counted in round n + `rounds`.
 
     As at a site that closes its rounds without them, they are asked, and charged, again once their answer has counted.
+    With privacy they plan for that: they release less often, with less noise, and spend as much as the others.
 
     >>> Delays(clients=0.3, rounds=9)
     Delays(clients=0.3, rounds=9)

@@ -24,6 +24,7 @@ MOST_FEATURES = 600  # of a map that is tried: more take minutes, and rarely pay
 CLEARLY = 0.003  # of the labels' variance: less is no reason to leave straight lines
 BENDS, SCALES = (1.0, 0.3), (1.0, 0.3, 0.1)
 USUAL_LAM = 1e-3
+SLOPE_OF_LABELS = 0.2  # of a logistic function where both labels are likely: squared errors bend five times as much
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class MapChoice:
 def choose_map(federation: Federation, lam: float = USUAL_LAM, *, labels: bool = False) -> MapChoice:
     """Return the map that predicts held-out training rows best; the federation was read without one.
 
-    `lam` is the weight of a model's squared norm beside the mean of squared errors. With `labels` targets are numbers
-    of classes.
+    `lam` is the weight of a model's squared norm beside the mean loss. With `labels` targets are numbers of classes.
     """
     encoding = federation.encoding
     if encoding is not None and any(group.shape is not None for group in encoding.groups):
@@ -50,6 +50,7 @@ def choose_map(federation: Federation, lam: float = USUAL_LAM, *, labels: bool =
     rows = whole[:, :-1] if encoding.intercept else whole
     targets = np.asarray(federation.targets[order], dtype=np.float64)
     wanted = np.eye(int(targets.max()) + 1)[targets.astype(int)] if labels else targets[:, None]
+    lam = lam / SLOPE_OF_LABELS if labels else lam
     spread = float(np.sum(np.var(wanted, axis=0)))
     if len(rows) < 2 * FOLDS or spread == 0.0:
         return MapChoice((), "too few records to compare maps")

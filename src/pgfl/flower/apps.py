@@ -18,20 +18,28 @@ except ImportError:
 from pgfl.flower import client, nodes
 from pgfl.flower.graph import load_graph
 from pgfl.flower.letters import FRAME, HELLO, NAME, ROUND, Letter, Parts
+from pgfl.flower.relay import KEYS, SiteRelay
 from pgfl.flower.servers import ServerGraph
 from pgfl.network.logs import LogSettings, start_logging
 from pgfl.network.processes import exclusive_lock, private_files
 
 log = logging.getLogger(__name__)
 _RECORD = "pgfl"  # the one record of every message
-HOME, LOCK = "home", "servers.lock"  # the key of a run's configuration that names the folder of the servers
+HOME, SITE = "home", "site"  # keys of a run's configuration: the folder of the servers, or of a site
+LOCK = "servers.lock"
 
 
 def server_app(graph: Path) -> ServerApp:
-    """Return a ServerApp that plays the servers of a graph.toml; the run's configuration names their folder, `home`."""
+    """Return a ServerApp that plays the servers of a graph.toml; the run's configuration names their folder, `home`.
+
+    If it names a `site`, the folder of a site of pgfl's own network on this machine, clients take part in that instead.
+    """
 
     def main(grid: Grid, context: Context) -> None:
-        home = context.run_config.get(HOME)
+        site, home = context.run_config.get(SITE), context.run_config.get(HOME)
+        if isinstance(site, str) and site:
+            relay(grid, graph, Path(site).expanduser())
+            return
         if not isinstance(home, str) or not home:
             raise NetworkError("The run's configuration has no `home`, the folder that the servers keep rounds in.")
         play(grid, graph, Path(home).expanduser())
@@ -52,6 +60,17 @@ def play(grid: Grid, graph: Path, home: Path) -> None:
                 log.info("%s has the models of server %s", path, path.stem)
         finally:
             servers.close()
+
+
+def relay(grid: Grid, graph: Path, site: Path) -> None:
+    """Let a graph's clients take part at the site in this folder, which is served beside."""
+    start_logging(LogSettings(), site / KEYS)
+    with private_files(), exclusive_lock(site / KEYS / LOCK, "A ServerApp"):
+        relayed = SiteRelay(load_graph(graph), site)
+        try:
+            nodes.play(relayed, GridPost(grid))
+        finally:
+            relayed.close()
 
 
 class GridPost:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pgfl.flower.letters import FRAME, HELLO, NAME, REQUEST, ROUND, WELCOME, Letter, Parts
+from pgfl.flower.relay import SiteRelay
 from pgfl.flower.servers import ServerGraph
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Post(Protocol):
 class Nodes:
     """Joins a graph of servers to nodes. A node is asked once whose client it is, and a name belongs to one node."""
 
-    graph: ServerGraph
+    graph: ServerGraph | SiteRelay
     post: Post
     client_of: dict[int, str] = field(default_factory=dict)
     _present: set[int] = field(default_factory=set)
@@ -122,7 +123,7 @@ class Nodes:
 
 
 def play(
-    graph: ServerGraph,
+    graph: ServerGraph | SiteRelay,
     post: Post,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,

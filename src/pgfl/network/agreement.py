@@ -234,6 +234,10 @@ class SharedBudget(BaseModel):
     def _epsilon(self, releases: int) -> float:
         return _epsilon(self.phi0, self.zeta, self.delta, releases)
 
+    def pace(self, rounds: int) -> int:
+        """So many of a training's rounds each release is planned for."""
+        return max(1, rounds // self.max_releases)
+
 
 def encode_budget(policy: Policy | None) -> str | None:
     """Return a client's budget as JSON for its site; None without a policy or a last release."""

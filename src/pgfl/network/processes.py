@@ -25,6 +25,16 @@ _PIPE = "PGFL_PARENTS_PIPE"
 _PATIENCE = 20.0  # seconds; then a process whose parent has exited is killed
 
 
+def uptime() -> tuple[str, float]:
+    """Return which start of this machine it is, and the seconds since then; "" where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(), time.clock_gettime(
+            time.CLOCK_BOOTTIME
+        )
+    except (OSError, AttributeError):
+        return "", 0.0
+
+
 def on_terminate(end: Callable[[], object]) -> None:
     """Call `end` at the first SIGTERM or SIGINT, in a thread of its own.
 

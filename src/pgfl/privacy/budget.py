@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -112,6 +112,26 @@ class Budget:
                 "would need endless noise; raise epsilon or zeta, or allow fewer releases."
             )
         return cls(phi0, zeta, delta, max_releases, rho * (1.0 + accounting.MARGIN), index, last)
+
+    def at_pace(self, rounds: int) -> Budget:
+        """The budget of a client that answers once in so many rounds.
+
+        A release spends what those rounds would have cost, so all of them together spend no more than this budget. Of
+        (ε, δ) over N releases at ζ it is the target over N/rounds releases at ζ to the power of `rounds`, by release.
+
+        >>> Budget.from_target(epsilon=1.0, delta=1e-5, zeta=0.99, max_releases=80).at_pace(4).max_releases
+        20
+        """
+        ends = [end for end in (self.last, self.max_releases) if end is not None]
+        rounds = min([rounds, *ends])
+        return replace(
+            self,
+            phi0=self.phi0 * self.zeta**rounds * float(accounting.growth(self.zeta, 1, rounds)),
+            zeta=self.zeta**rounds,
+            max_releases=None if self.max_releases is None else self.max_releases // rounds,
+            last=None if self.last is None else self.last // rounds,
+            index="release",
+        )
 
     def phi(self, n: ArrayLike) -> Floats:
         """What index n spends."""

@@ -12,10 +12,10 @@ figures, so nobody sees an account from which a charge is missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from pgfl.privacy.budget import Budget, Guarantee, sigma_for
 from pgfl.privacy.card import PrivacyCard
 from pgfl.privacy.trust import SharedNoise, Trust
 
+T = TypeVar("T")
 NOTED = 2**12  # charges that are noted at most; more than that are added up at once
 
 
@@ -82,13 +83,22 @@ AHEAD = 64  # releases of each client that one look ahead covers at most
 STATED = ("phi0", "zeta", "index", "delta", "max_releases", "rho_budget")
 
 
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """Clients that release less often than others, and the budget that they have for it."""
+
+    slow: Bools
+    budget: Budget
+
+
 @dataclass(eq=False)
 class Plan:
     """Sensitivities Δ_k, the budget that every client has, and what each of them has spent.
 
     In a round an engine asks `charged` who releases and with which noise: `admit`, `sigma` and `spend` in this order,
     before anything is released. A client past its budget takes no part. Rounds count from 1. A plan without a guarantee
-    is for reproducing the paper: its sensitivity is only nominal, and its `reason` says why.
+    is for reproducing the paper: its sensitivity is only nominal, and its `reason` says why. With a `pace` some clients
+    have a budget of their own.
     """
 
     sensitivity: Floats
@@ -96,6 +106,7 @@ class Plan:
     guarantee: Guarantee = "required"
     reason: str = ""
     shared: SharedNoise | None = None  # where only the noised sums of pairs are released
+    pace: Pace | None = None
     account: Account = field(init=False)
     refusals: NDArray[np.int32] = field(init=False)
     inherited: Bools = field(init=False)  # accounts that began with the largest one of an earlier training
@@ -193,7 +204,8 @@ class Plan:
     @property
     def least_sigma(self) -> float:
         """The smallest standard deviation that any client may draw with before its schedule or releases end."""
-        return float(self.budget.sigma(self.sensitivity.min(), self.budget.dearest))
+        budgets = [self.budget] if self.pace is None else [self.budget, self.pace.budget]
+        return min(float(budget.sigma(self.sensitivity.min(), budget.dearest)) for budget in budgets)
 
     def variance_of_means(self, clients: AnyInts, sigma: Floats, share: Floats) -> Floats:
         """What each client's release, with the deviation that it asks for, adds to the variance of its pair's mean.
@@ -224,6 +236,9 @@ class Plan:
     def spent(self, round: int) -> Bools:
         """Which clients can never release again, from this round on; it follows from public numbers."""
         spent = np.broadcast_to(self.budget.spent(self.rho, self.releases, round), self.releases.shape)
+        spent = self._paced(
+            spent, np.arange(len(spent)), lambda budget, slow: budget.spent(self.rho, self.releases, round, slow)
+        )
         return spent if self.shared is None else ~self.shared.ever_able(~spent)
 
     @cached_property
@@ -268,7 +283,7 @@ class Plan:
             "epsilon_paper": accounting.paper_epsilon(self.rho, self.delta) if kept else endless,
             "next_phi": np.full(
                 len(everyone),
-                np.where(able, self.budget.price(self.releases, ahead, everyone), np.nan),
+                np.where(able, self._prices(everyone, ahead), np.nan),
             ),
             "refused": self.refusals.copy(),
             "inherited": self.inherited.copy(),
@@ -298,11 +313,27 @@ class Plan:
 
     def _price(self, clients: AnyInts, round: int) -> Floats | float:
         """φ of each client's next release. Where the round decides, no account is looked at."""
-        made = 0 if self.budget.index == "round" else self.releases
-        price = self.budget.price(made, round, clients)
+        price = self._prices(clients, round)
         if not (math.isfinite(price) if isinstance(price, float) else np.isfinite(price).all()):
             raise BudgetSpent(f"The noise schedule ends at {self.budget.index} {self.budget.last}.")
         return price
+
+    def _prices(self, clients: AnyInts, round: int) -> Floats | float:
+        made = 0 if self.budget.index == "round" else self.releases
+        price = self.budget.price(made, round, clients)
+        return self._paced(price, clients, lambda budget, slow: budget.price(self.releases, round, slow))
+
+    def _can_pay(self, clients: AnyInts, round: int) -> Bools | bool:
+        can = self.budget.affordable(self.rho, self.releases, round, clients)
+        return self._paced(can, clients, lambda budget, slow: budget.affordable(self.rho, self.releases, round, slow))
+
+    def _paced(self, found: T, clients: AnyInts, of: Callable[[Budget, AnyInts], Any]) -> T | Any:
+        """What was found for `clients`, but for those with a budget of their own what `of` finds."""
+        if self.pace is None:
+            return found
+        slow, every = self.pace.slow[clients], np.array(np.broadcast_to(np.asarray(found), clients.shape))
+        every[slow] = of(self.pace.budget, clients[slow])
+        return every
 
     def _sigma(self, clients: AnyInts, price: Floats | float) -> Floats:
         sensitivity = self.sensitivity[clients]
@@ -320,7 +351,7 @@ class Plan:
         self._sure.releases -= 1
 
     def _affordable(self, clients: AnyInts, round: int) -> Bools | bool:
-        return self._everyone_can_pay(round) or self.budget.affordable(self.rho, self.releases, round, clients)
+        return self._everyone_can_pay(round) or self._can_pay(clients, round)
 
     def _everyone_can_pay(self, round: int) -> bool:
         """Whether all clients can surely pay for a release in this round; no is no answer for any one of them.
@@ -328,6 +359,8 @@ class Plan:
         Nobody releases more often than `spend` is called, φ never falls, and nothing is given back. So the largest
         account answers for all, and for several releases at once; and once it is unsure, it stays so.
         """
+        if self.pace is not None:
+            return False
         sure = self._sure
         if sure.releases < 1 or not 1 <= round <= sure.last_round:
             if sure.never_again or round < 1:

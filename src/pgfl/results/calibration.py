@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from pgfl.arrays import Floats
 from pgfl.errors import UsageError
@@ -62,6 +61,7 @@ def lines_of(page: Mapping[str, Any]) -> dict[str, Line]:
 def calibrate(margins: Mapping[str, Floats], labels: Mapping[str, Floats]) -> Calibration | None:
     """Return the calibration of clusters with held-out rows; None where all of them together are too few.
 
+    >>> from scipy.special import expit
     >>> rng = np.random.default_rng(0)
     >>> true = rng.normal(size=4000)
     >>> found = calibrate({"all": 2.0 * true}, {"all": (rng.random(4000) < expit(true)) * 1.0})
@@ -76,7 +76,13 @@ def calibrate(margins: Mapping[str, Floats], labels: Mapping[str, Floats]) -> Ca
         return None
     whole = line(*together)
     lines = {name: line(margins[name], labels[name]) if _enough(labels[name]) else whole for name in known}
-    return Calibration(lines, len(together[1]), float(expit(together[0]).mean()), float(together[1].mean()))
+    return Calibration(lines, len(together[1]), float(_chance(together[0]).mean()), float(together[1].mean()))
+
+
+def _chance(margins: Floats) -> Floats:
+    from scipy.special import expit  # a client on a network calibrates nothing, and does without its ten megabytes
+
+    return np.asarray(expit(margins))
 
 
 def line(margins: Floats, labels: Floats) -> Line:
@@ -85,7 +91,7 @@ def line(margins: Floats, labels: Floats) -> Line:
     start = np.array([1.0, 0.0])
     found = start
     for _ in range(STEPS):
-        chance = expit(design @ found)
+        chance = _chance(design @ found)
         gradient = design.T @ (chance - labels) + STRENGTH * (found - start)
         bend = (chance * (1.0 - chance))[:, None] * design
         step = np.linalg.solve(design.T @ bend + STRENGTH * np.eye(2), gradient)

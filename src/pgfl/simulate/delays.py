@@ -9,7 +9,8 @@ import numpy as np
 
 from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm
-from pgfl.arrays import Array, Bools, Ints, pick, put
+from pgfl.algorithms.schedules import late_weight, rounds_counted
+from pgfl.arrays import Array, Bools, Floats, Ints, pick, put
 from pgfl.errors import ConfigError
 from pgfl.simulate.engine import AnyBlock, Engine, Part, Participation
 from pgfl.simulate.layout import Layout
@@ -29,8 +30,8 @@ class _Free:
 class DelayedEngine(Engine):
     """`Engine` with clients that answer `late` rounds after they were asked.
 
-    Such a client computes, and is charged, in the round in which it is asked. What it contributes is its update, over 1
-    plus its age, at the model of the round that counts it. The parts of a round are those who are counted.
+    Such a client computes, and is charged, in the round in which it is asked. What it contributes is its update, at the
+    models of the rounds that count it (`rounds_counted`, `late_weight`). Parts of a round are those who are counted.
     """
 
     def __init__(
@@ -51,6 +52,9 @@ class DelayedEngine(Engine):
         super().__init__(layout, blocks, algorithm, free, **settings)
         self._asked_in, self._slow, self._late = free.asked_in, slow, late
         self._updates = np.zeros_like(self.state.models)  # on their way
+        self._arrived = np.zeros_like(self.state.models)  # the last update that came of everyone
+        self._until = np.zeros(layout.clients, dtype=np.int64)  # the last round that it counts in
+        self._weight: Floats = np.ones(layout.pairs)  # of late updates in this round
         self._counted = np.zeros_like(self.state.models)  # what everyone contributes to this round
         self._questions: dict[int, Part] = {}  # who is asked, by the first client of the block
 
@@ -59,29 +63,40 @@ class DelayedEngine(Engine):
         self._ask(self._questions[part.block.clients.start], number)
         if not len(part.flat):
             return None
-        late = self._asked_in[part.flat] > 0
-        arrived, age = part.flat[late], number - self._asked_in[part.flat[late]]
+        late = self._slow[part.flat]
         received = pick(self.state.server_models, part.pair[late])
-        contributions = eq.late_contribution(self._updates[arrived], received, age[:, None].astype(self.dtype))
-        self._counted[arrived] = contributions
-        self._asked_in[arrived] = 0
+        weight = self._weight[part.pair[late], None].astype(self.dtype)
+        self._counted[part.flat[late]] = eq.late_contribution(self._arrived[part.flat[late]], received, weight)
         return eq.server_aggregation(self._contributed(part), part.mean)
 
     def extra_state(self) -> dict[str, Array]:
-        """Return the answers that are on their way."""
-        return {"clients_asked_in": self._asked_in, "clients_updates": self._updates}
+        """Return the answers that are on their way, and those that count still."""
+        return {
+            "clients_asked_in": self._asked_in,
+            "clients_updates": self._updates,
+            "clients_arrived": self._arrived,
+            "clients_until": self._until,
+        }
 
     def restore(self, extra: Mapping[str, Array]) -> None:
         """Go on with them."""
         self._asked_in[:] = extra["clients_asked_in"]
         self._updates[:] = extra["clients_updates"]
+        self._arrived[:] = extra["clients_arrived"]
+        self._until[:] = extra["clients_until"]
 
     def _participation(self, number: int) -> Participation:
         due = np.flatnonzero((self._asked_in > 0) & (self._asked_in + self._late <= number))
         asked = super()._participation(number)
         self._questions = {part.block.clients.start: part for part in asked.parts}
-        active = self.participants
-        parts = self._parts(np.sort(np.concatenate([active[~self._slow[active]], due])), None)
+        self._arrived[due], self._asked_in[due] = self._updates[due], 0
+        self._until[due] = number - 1 + rounds_counted(self._late, planned=self._late + 1)
+        in_time, pair = self.participants[~self._slow[self.participants]], self.layout.client_pair
+        fresh = np.bincount(pair[in_time], minlength=self.layout.pairs)
+        old = np.flatnonzero(self._until >= number)
+        old = old[np.isin(old, due) | (fresh[pair[old]] > 0)]
+        self._weight = late_weight(fresh, np.bincount(pair[old], minlength=self.layout.pairs))
+        parts = self._parts(np.sort(np.concatenate([in_time, old])), None)
         contributing = np.zeros(self.layout.pairs, dtype=bool)
         for part in parts:
             contributing[part.block.pairs] = part.contributing

@@ -140,6 +140,7 @@ def calibrate(
     layout: Layout, algorithm: Algorithm, objectives: Objectives, privacy: Privacy, options: TrainingOptions
 ) -> Calibration:
     """Return what a private training of this layout needs."""
+    from pgfl.privacy.mechanism import Pace
     from pgfl.privacy.noise import SecureNoise, SeededNoise
 
     trust = privacy.trusted
@@ -151,6 +152,9 @@ def calibrate(
     normals = ServerNormals(layout, options.participants, options.seed, options.dtype, fill=_fill(layout, options))
     noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
     plan = privacy.plan(noise.widen(deltas), options.rounds)
+    if (delays := options.delays) is not None:
+        slow = delays.slow(layout.members, layout.server_keys, options.seed)
+        plan.pace = Pace(slow, plan.budget.at_pace(delays.rounds + 1))
     noise.check(plan.least_sigma)
     return Calibration(plan, noise)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, Self
 from weakref import WeakSet
 
@@ -26,7 +27,8 @@ from pgfl.errors import PrivacyError
 from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.federation import Federation
-from pgfl.maps import read_maps
+from pgfl.federation.map_choice import choose_map
+from pgfl.maps import AUTO, read_maps
 from pgfl.objectives import Huber, Objective
 from pgfl.privacy.request import Privacy
 from pgfl.registry import config_keys
@@ -54,9 +56,11 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         columns = [f"x{n}" for n in range(X.shape[1])] if names is None else [str(name) for name in names]
         encoding = self._encoding(X if weights is None else X[weights > 0], columns, target)
-        rows = encoding.encode(ArrayRows(X, columns))
-        federation = federation_of(rows, targets, **places, graph=self.graph, weights=weights)
-        federation = federation.replace(encoding=encoding)
+        federation = self._federation(encoding, ArrayRows(X, columns), targets, places, weights)
+        if self.map == AUTO:
+            chosen = choose_map(federation, self.lam, labels=target.labels is not None).maps
+            encoding = replace(encoding, maps=chosen)
+            federation = self._federation(encoding, ArrayRows(X, columns), targets, places, weights)
         alone = len(federation.cluster_ids) == federation.size
         rounds = self.rounds or (ROUNDS_ALONE if alone else ROUNDS)
         privacy, seed = self._privacy(rounds), self._seed()
@@ -81,7 +85,17 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             warnings.warn(verdict.text, ConvergenceWarning, stacklevel=4)  # the caller of `fit`, which is wrapped
         return self
 
+    def _federation(
+        self, encoding: RowEncoding, rows: ArrayRows, targets: Floats, places: _Places, weights: Floats | None
+    ) -> Federation:
+        encoded = encoding.encode(rows)
+        return federation_of(encoded, targets, **places, graph=self.graph, weights=weights).replace(encoding=encoding)
+
     def _encoding(self, X: Floats, columns: list[str], target: TargetColumn) -> RowEncoding:
+        if self.map == AUTO and self.epsilon is not None:
+            raise PrivacyError(
+                'With epsilon, name a map, for instance map="curves": a choice that looks at records is not private.'
+            )
         if self.feature_bounds is None:
             if self.epsilon is not None:
                 raise PrivacyError(
@@ -92,7 +106,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         else:
             bounds = stated_bounds(self.feature_bounds, X.shape[1])
         numbers = tuple(NumberColumn(name, pair) for name, pair in zip(columns, bounds, strict=True))
-        return RowEncoding(numbers, target, bool(self.fit_intercept), maps=read_maps(self.map))
+        maps = () if self.map == AUTO else read_maps(self.map)
+        return RowEncoding(numbers, target, bool(self.fit_intercept), maps=maps)
 
     def _algorithm(self, objective: Objective, federation: Federation, privacy: Privacy | None) -> Algorithm:
         if isinstance(self.algorithm, Algorithm):

@@ -66,7 +66,8 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
     random_state : int, RandomState or None
         The seed of seeded noise.
     map : str, dict, `RowMap` or list of them
-        A row map, for instance "hats": a curve in every column. `coef_` and `intercept_` are then about mapped columns.
+        A row map, for instance "curves": a curve in every column. `coef_` and `intercept_` are then about mapped
+        columns. Without privacy, "auto" chooses one by cross-validation, or none.
     weight_cap : float, optional
         With `epsilon`, the public bound to which the weights in `sample_weight` are clipped.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from pgfl import equations as eq
 from pgfl.algorithms.roles import Accepted, Answer, Publication, RoundRequest, Server
+from pgfl.algorithms.schedules import late_weight, rounds_counted
 from pgfl.arrays import AnyArray, Floats
 from pgfl.metrics import disagreement
 from pgfl.network.site.bounds import (
@@ -32,6 +33,7 @@ ESTIMATES = 4.0  # how much further halves may be apart: they have half the clie
 GROWS = 1.25  # how much later each window ends than the one before
 LEAST_ROUNDS = 8  # before which there is no verdict
 _ARRAYS = ("sum", "before", "now")
+Late = tuple[Floats, int]  # an update, and the last round that it counts in, by its position in the training
 _PREFIX = "movement."
 
 Models = Mapping[str, Floats]
@@ -136,6 +138,7 @@ class SiteRole:
     masked: MaskedPairs | None = None
     usual: UsualDistance = field(default_factory=UsualDistance)
     position: Callable[[int], int] = lambda round: round  # of a round in the training; numbers skip after a rollback
+    paces: dict[str, int] = field(default_factory=dict)  # rounds that a release is planned for, by client; else one
     accepted: dict[str, int] = field(default_factory=dict)
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
@@ -146,6 +149,8 @@ class SiteRole:
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
     _closings: dict[str, Floats] = field(default_factory=dict)  # of clients that were accepted late: the model then
     _asked_late: dict[str, RoundRequest] = field(default_factory=dict)  # of the answers in this round that were late
+    _updates: dict[str, Late] = field(default_factory=dict)  # of late answers that count still
+    _entering: dict[str, Answer] = field(default_factory=dict)  # this round's aggregates, by client
     _duals: dict[str, Floats] = field(default_factory=dict)
     _corrections: dict[str, Floats] = field(default_factory=dict)  # how far the last accepted answers were clipped
     _restarted: dict[str, int] = field(default_factory=dict)
@@ -228,7 +233,7 @@ class SiteRole:
 
     def _restart_dual(self, client: str) -> None:
         self._restarted[client] = self.server.round + 1
-        for known in (self.accepted, self._duals, self._corrections, self._closings):
+        for known in (self.accepted, self._duals, self._corrections, self._closings, self._updates):
             known.pop(client, None)
 
     def aggregate(
@@ -240,7 +245,8 @@ class SiteRole:
     ) -> Publication:
         """The server's aggregation, with clients in the order of their names; the `retired` never answer again.
 
-        Answers to earlier requests are `late`: their updates count at the present model, the less the older they are.
+        Answers to earlier requests are `late`: their updates count at the present model, in as many rounds as their
+        clients were busy for and have planned for.
         """
         self._asked_late = {name: request for name, (_, request) in (late or {}).items()}
         answers = {**answers, **{name: answer for name, (answer, _) in (late or {}).items()}}
@@ -250,24 +256,23 @@ class SiteRole:
         self.clipped = {name for name, (sent, used) in contributions.items() if sent.model is not used.model}
         self._contributions = {name: both for name, both in contributions.items() if not both[0].clean}
         clean = {name: used for name, (sent, used) in contributions.items() if sent.clean}
+        summed = () if self.masked is None else self.masked.contributors
+        self._entering = self._at_todays_models(round, {*contributions, *summed} - self._asked_late.keys())
         aggregates, used = self._noised_aggregates(round, clean) if self.masked is None else self._unmasked(self.masked)
         self.used = sorted([*self._contributions, *used])
         contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
-        answered = [
-            (self.clients[name], self._brought_forward(name, used, round))
-            for name, (_, used) in self._contributions.items()
-        ]
+        answered = [(self.clients[name], answer) for name, answer in self._entering.items()]
         self._sent = self.server.aggregate(round, answered, contributors, aggregates, self._halves())
         return self._sent
 
     def _halves(self) -> list[int]:
-        """The half of each client whose noised answer is used: every other client of a cluster, by name."""
+        """The half of each client whose noised answer counts: every other client of a cluster, by name."""
         rank: Counter[str] = Counter()
         half: dict[str, int] = {}
         for name in sorted(self.clients):
             half[name] = rank[self.pair(name)] % 2
             rank[self.pair(name)] += 1
-        return [half[name] for name in self._contributions]
+        return [half[name] for name in self._entering]
 
     def _noised_aggregates(self, round: int, clean: Mapping[str, Answer]) -> tuple[dict[str, Floats], list[str]]:
         """The aggregates of pairs with clean contributions, and whose contributions were used.
@@ -306,7 +311,7 @@ class SiteRole:
 
     def _averaged(self, pair: str, noised: Floats, contributors: int) -> Floats:
         """One average of a noised sum and of what clients have noised themselves."""
-        local = [answer.model for name, (_, answer) in self._contributions.items() if self.pair(name) == pair]
+        local = [answer.model for name, answer in self._entering.items() if self.pair(name) == pair]
         averaged: Floats = np.sum([noised, *local], axis=0) / (contributors + len(local))
         return averaged
 
@@ -330,16 +335,43 @@ class SiteRole:
             return answer
         return replace(answer, model=ball.clipped(answer.model), dual=self._dual(client))
 
-    def _brought_forward(self, client: str, answer: Answer, round: int) -> Answer:
-        """The answer as it enters the aggregate: a late one's update, over 1 + its age in rounds, at today's model."""
+    def _at_todays_models(self, round: int, in_time: Collection[str]) -> dict[str, Answer]:
+        """The noised answers as they enter the aggregates, by client: late ones, also of earlier rounds, as updates."""
+        now = self.position(round)
+        self._updates = {
+            name: late for name, late in self._updates.items() if late[1] >= now and name not in self._contributions
+        }
+        entering = {}
+        for name, (_, used) in self._contributions.items():
+            if (asked := self._asked_late.get(name)) is None:
+                entering[name] = used
+            else:
+                until = now - 1 + rounds_counted(now - self.position(asked.round), self.paces.get(name, 1))
+                self._updates[name] = self._update(used, asked), until
+        fresh = Counter(map(self.pair, in_time))
+        old = [name for name in self._updates if name in self._asked_late or fresh[self.pair(name)]]
+        late = Counter(map(self.pair, old))
+        for name in old:
+            pair = self.pair(name)
+            entering[name] = self._brought_forward(
+                name, round, self._updates[name][0], float(late_weight(fresh[pair], late[pair]))
+            )
+        return dict(sorted(entering.items()))
+
+    def _as_of_today(self, client: str, answer: Answer, round: int) -> Answer:
+        """An answer to be compared with the others of this round."""
         asked = self._asked_late.get(client)
-        if asked is None:
-            return answer
+        return answer if asked is None else self._brought_forward(client, round, self._update(answer, asked))
+
+    def _update(self, answer: Answer, asked: RoundRequest) -> Floats:
+        """What an answer contributes, less the model that its client was given."""
+        contribution = np.asarray(self.server.algorithm.client_rule.contribution(answer.model, answer.dual))
+        return contribution if asked.model is None else contribution - asked.model
+
+    def _brought_forward(self, client: str, round: int, update: Floats, weight: float = 1.0) -> Answer:
+        """An update as an answer at today's model."""
         blank, now = np.zeros(self.server.dimension), self.server.model(self.clients[client])
-        then = blank if asked.model is None else asked.model
-        update = np.asarray(self.server.algorithm.client_rule.contribution(answer.model, answer.dual)) - then
-        age = self.position(round) - self.position(asked.round)
-        return Answer(round, np.asarray(eq.late_contribution(update, blank if now is None else now, age)), blank)
+        return Answer(round, np.asarray(eq.late_contribution(update, blank if now is None else now, weight)), blank)
 
     def _too_far(self, answers: Mapping[str, Answer], round: int) -> dict[str, float]:
         """Who contributes what is far from the others of its cluster; clean contributions have their own bound."""
@@ -349,7 +381,7 @@ class SiteRole:
                 client: np.asarray(rule.contribution(forward.model, forward.dual))
                 for client, answer in sorted(answers.items())
                 if client in self.clients and self.pair(client) == pair and not answer.clean
-                for forward in [self._brought_forward(client, answer, round)]
+                for forward in [self._as_of_today(client, answer, round)]
             }
             near = [models[pair] for models in self._neighbour_models.values() if pair in models]
             found |= self.usual.too_far(contributed, near)
@@ -427,6 +459,7 @@ class SiteRole:
         self.server.restore({"round": round, "clusters": states})
         self.rollbacks, self._all_restarted = rollback.rollbacks, round + 1
         self.accepted, self._kept, self._duals, self._corrections, self._closings = {}, {}, {}, {}, {}
+        self._updates = {}
         self.movement.begin_anew()
 
     def snapshot(self) -> Arrays:
@@ -440,6 +473,7 @@ class SiteRole:
         }
         arrays["kept"] = np.array([self._kept[key] for key in kept])
         arrays["closings"] = np.array([self._closings[client] for client in sorted(self._closings)])
+        arrays["updates"] = np.array([self._updates[client][0] for client in sorted(self._updates)])
         arrays["disagreement"] = np.array(self.disagreement)
         if self.bound is not None:
             arrays["duals"] = np.array([self._duals[client] for client in duals])
@@ -451,6 +485,7 @@ class SiteRole:
             "kept": kept,
             "accepted": self.accepted,
             "closings": sorted(self._closings),
+            "updates": sorted((client, until) for client, (_, until) in self._updates.items()),
             "duals": duals,
             "corrected": corrected,
             "restarted": self._restarted,
@@ -472,6 +507,9 @@ class SiteRole:
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
         self._closings = {name: arrays["closings"][row] for row, name in enumerate(about.get("closings", ()))}
+        self._updates = {
+            name: (arrays["updates"][row], until) for row, (name, until) in enumerate(about.get("updates", ()))
+        }
         self._restarted, self._all_restarted = about.get("restarted", {}), about.get("all_restarted", 0)
         self.rollbacks = tuple(about.get("rollbacks", ()))
         self.usual.medians = about.get("usual_distances", [])

@@ -176,7 +176,8 @@ class ClientSessions:
         if self._masked is not None:
             self._masked.set_member(client, hello.masks)
         self._store.record_release(client, hello.releases)
-        self.budgets[client] = decode_budget(hello.budget)
+        budget = self.budgets[client] = decode_budget(hello.budget)
+        self._rounds.role.paces[client] = 1 if budget is None else budget.pace(self._state.training.rounds)
         return client
 
     def _entrusted(self, client: str, terms: str) -> None:

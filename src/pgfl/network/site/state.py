@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -60,7 +59,6 @@ class SiteState:
             if self.membership.rollbacks != self.role.rollbacks:
                 self.role.roll_back(self.rollback(self.membership.rollbacks))
                 self.store.save_rollback(self.role.server.round, self.role.snapshot())
-        history = self.store.history(1)
         self.rounds = SiteRounds(
             self.role,
             self.training.rolled_back(self.role.rollbacks)[1],
@@ -72,7 +70,7 @@ class SiteState:
             masked=self.masked,
             invited=self.membership.invited,
             round=self.role.server.round if saved is not None else 0,
-            idle=max(0.0, time.time() - history[-1]["finished"]) if history else 0.0,
+            idle=self.store.idle(),
             apart=self._apart_before(len(neighbours)),
         )
 

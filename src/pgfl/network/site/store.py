@@ -21,6 +21,7 @@ import numpy as np
 from pgfl.arrays import AnyArray, Floats
 from pgfl.errors import NetworkError
 from pgfl.files import configure, connect, snapshot, writing
+from pgfl.network.processes import uptime
 from pgfl.network.protocol.identity import SITE_CERTIFICATE, ClientKey, Neighbour, SiteCertificate, check_name
 
 
@@ -162,6 +163,7 @@ def _digest(*values: str | bytes | float | None) -> str:
 
 STORE, LOCK = "site.db", "site.lock"  # in a site's folder
 _MADE = ".made"  # beside it
+_COMPLETED = "completed"  # the fact when, by the uptime of the machine, the last round was
 _KEPT_ROUNDS = 1000
 _TABLES = (
     "facts", "clients", "progress", "expelled", "names", "neighbours", "state", "past", "rounds", "noised",
@@ -529,6 +531,9 @@ class SiteStore:
                 (round, time.time(), json.dumps(dict(figures))),
             )
             self._db.execute(
+                "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (_COMPLETED, json.dumps(uptime()))
+            )
+            self._db.execute(
                 "DELETE FROM rounds WHERE round <= (SELECT round FROM rounds ORDER BY round DESC LIMIT 1 OFFSET ?)",
                 (_KEPT_ROUNDS,),
             )
@@ -620,6 +625,14 @@ class SiteStore:
                 "SELECT round, finished, figures FROM rounds ORDER BY round DESC LIMIT ?", (most,)
             ).fetchall()
         return [{"round": row[0], "finished": row[1], **json.loads(row[2])} for row in reversed(rows)]
+
+    def idle(self) -> float:
+        """Seconds since the last completed round; a clock that jumps does not change them while the machine is up."""
+        started, then = json.loads(self.fact(_COMPLETED) or '["", 0.0]')
+        which, now = uptime()
+        if which and which == started:
+            return float(now - then)
+        return max(0.0, time.time() - row["finished"]) if (row := next(iter(self.history(1)), None)) else 0.0
 
     def informed(self) -> set[str]:
         """The clients that know that the training is over."""
