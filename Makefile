@@ -3,7 +3,7 @@
 # `make install` and all other targets install everything (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test proofs versions two-worlds mutants chaos check types-of-package types-of-examples docs screenshots bench bench-peers bench-network clean
+.PHONY: install run quick test proofs versions two-worlds mutants chaos check types-of-package types-of-examples docs pictures screenshots bench bench-peers bench-network clean
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, and each would compile all that it imports
 
 VENV := $(or $(PGFL_VENV),.venv)
@@ -73,7 +73,11 @@ docs: install
 	$(BIN)/sphinx-build -W --keep-going -q -j auto -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
-screenshots: install
+pictures: install  # of the README and the documentation, from runs: some minutes
+	@$(BIN)/python -m tests.browser
+	@$(BIN)/python docs/make_pictures.py $(ARGS)
+
+screenshots: install  # of the studio for the documentation; then of every page, on two widths, by day and by night
 	@$(BIN)/python -m tests.browser
 	@$(BIN)/python -m tests.studio.screenshots docs/studio
 	@$(BIN)/python -m tests.studio.screenshots results/screenshots --all

@@ -13,7 +13,7 @@ import pgfl
 project = "pgfl"
 author = "the pgfl authors"
 release = pgfl.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "generated_reference", "typeset"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "excerpts", "generated_reference", "typeset"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
@@ -31,7 +31,7 @@ html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
-html_show_search_summary = False  # it would fetch pages, which browsers refuse for files
+html_show_search_summary = False  # it would fetch pages, which browsers refuse for files; see excerpts.py
 
 smartquotes = False  # messages and options are found as they are printed
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -59,6 +59,7 @@ os.environ |= {
 
 OUTSIDE = {
     "(../benchmarks/RESULTS.md": "(benchmarks.md",
+    "(../../benchmarks/RESULTS.md": "(../benchmarks.md",
     "(../CONTRIBUTING.md": "(contributing.md",
     "(../CHANGELOG.md": "(changelog.md",
 }

@@ -261,7 +261,8 @@ def object_page(name: str) -> str:
     value = getattr(pgfl, name)
     directive = "autoclass" if inspect.isclass(value) else "autofunction"
     members = "\n:members:\n:inherited-members: object" if inspect.isclass(value) else ""
-    return f"# {name}\n\n```{{eval-rst}}\n.. {directive}:: pgfl.{name}{_indented(members)}\n```\n"
+    shown = f"```python\nfrom pgfl import {name}\n```"
+    return f"# {name}\n\n{shown}\n\n```{{eval-rst}}\n.. {directive}:: pgfl.{name}{_indented(members)}\n```\n"
 
 
 def _indented(text: str) -> str:

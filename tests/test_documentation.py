@@ -40,6 +40,14 @@ def test_every_command_option_and_public_name_is_documented(generated):
     assert "| `ConfigError` | 2 |" in errors
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_can_be_imported_as_its_page_says(generated, name):
+    (line,) = re.findall(r"^```python\n(.*?)\n```", generated.object_page(name), re.MULTILINE)
+    found = {}
+    exec(line, found)
+    assert found[name] is getattr(pgfl, name)
+
+
 def test_every_page_is_in_a_table_of_contents():
     listed = set()
     for index in (DOCS / "index.md", DOCS / "reference" / "index.md"):

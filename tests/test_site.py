@@ -107,6 +107,8 @@ def test_a_reader_without_a_network_can_read_and_search(site):
         assert page.locator(".pgfl-card").count() == 2
         page.goto(f"{(site / 'search.html').as_uri()}?q=max_releases")
         page.wait_for_selector("#search-results li a")
+        page.locator("#search-results .excerpt mark", has_text="max_releases").first.wait_for()
+        assert page.locator("#search-results .excerpt").count() >= page.locator("#search-results li").count() / 2
         assert seen == {"requests": [], "errors": []}
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pgfl.algorithms.roles import EVERYONE
-from pgfl.arrays import Floats
+from pgfl.arrays import AnyArray, Floats
 from pgfl.errors import LedgerError, NetworkError
 from pgfl.federation.federation import Federation
 from pgfl.federation.graphs import line
@@ -50,17 +50,26 @@ class Scenario:
     epsilon: float = 20.0
     seed: int = 0
     trust: Level = "local"
+    samples: tuple[int, int] = (20, 40)  # least and most records of a client
 
     def network(self, folder: Path) -> LocalNetwork:
         """A network in a folder, not prepared yet; its clients record their noise, so that it can be replayed."""
-        federation = demo_federation(self.sites, self.clients, self.objective, self.seed, trust=self.trust)
+        federation = demo_federation(
+            self.sites, self.clients, self.objective, self.seed, trust=self.trust, samples=self.samples
+        )
         training = demo_training(federation, self.objective, self.rounds, self.trust)
         privacy = demo_privacy(self.objective, self.epsilon, self.rounds, self.trust)
         return LocalNetwork(folder, federation, training, privacy, demo_timing(), record_noise=True)
 
 
 def demo_federation(
-    sites: int, clients: int, objective: ObjectiveName, seed: int, dimension: int = 5, trust: Level = "local"
+    sites: int,
+    clients: int,
+    objective: ObjectiveName,
+    seed: int,
+    dimension: int = 5,
+    trust: Level = "local",
+    samples: tuple[int, int] = (20, 40),
 ) -> Federation:
     """Made-up data on a line of sites, in two clusters where there are enough clients.
 
@@ -73,7 +82,7 @@ def demo_federation(
         clients_per_server=clients,
         clusters=min(2, sites * clients),
         dimension=dimension,
-        samples=(20, 40),
+        samples=samples,
         graph=line(sites),
         seed=seed,
     )
@@ -233,6 +242,24 @@ def outcome_of(network: LocalNetwork, seconds: float) -> Outcome:
     )
 
 
+def errors(network: LocalNetwork) -> dict[str, tuple[int, float]]:
+    """Return the last round of every site and the error of its models in it, relative to the truth of made-up data.
+
+    It is NMSD over the clusters: 1 for models of zero. Empty where the data have no truth.
+    """
+    federation, found = network.federation, {}
+    if federation.truth is None:
+        return {}
+    truth = dict(zip(federation.cluster_ids, federation.truth, strict=True))
+    size = sum(float(np.sum(one**2)) for one in truth.values())
+    for site in federation.server_ids:
+        saved = network.arrays(site)
+        if saved is not None:
+            models = _models_in(saved[1])
+            found[site] = (saved[0], sum(float(np.sum((models[q] - truth[q]) ** 2)) for q in truth) / size)
+    return found
+
+
 def ledger_summary(network: LocalNetwork, client: str) -> dict[str, Any] | None:
     """What a client has spent, from its ledger; None while there is none, or while it is being written."""
     path = network.home(client) / LEDGER
@@ -346,6 +373,10 @@ def _models(network: LocalNetwork) -> dict[str, dict[str, Floats]]:
     for site in network.federation.server_ids:
         saved = network.arrays(site)
         if saved is not None:
-            names = json.loads(str(saved[1]["about"]))["clusters"]
-            models[site] = dict(zip(names, saved[1]["state.model"], strict=True))
+            models[site] = _models_in(saved[1])
     return models
+
+
+def _models_in(state: Mapping[str, AnyArray]) -> dict[str, Floats]:
+    names = json.loads(str(state["about"]))["clusters"]
+    return dict(zip(names, state["state.model"], strict=True))

@@ -160,6 +160,15 @@ LATER: tuple[Mutant, ...] = (
         (ESTIMATORS + "test_privacy_refuses_bounds_that_nobody_stated",),
     ),
     Mutant(
+        "estimator-map-from-records",
+        "a private estimator chooses its map by what records predict",
+        "Which map predicts best is a release without noise.",
+        "FederatedEstimator._fitted",
+        "self.epsilon is not None",
+        "False",
+        (ESTIMATORS + "test_privacy_refuses_bounds_that_nobody_stated",),
+    ),
+    Mutant(
         "model-file-clean",
         "the model file holds clean client models",
         "What never left the client is in the file that is handed on.",

@@ -209,8 +209,8 @@ TRANSPORT = (
         "an end that says nothing is taken to be there",
         "A machine that vanished stays connected for ever, and is asked in every round.",
         "FrameConnection._send_heartbeat",
-        "left <= 0.0",
-        "False",
+        "self._keep_alive.timeout",
+        'float("inf")',
         (
             CONNECTION + "test_an_end_that_is_silent_is_given_up_by_each_of_both",
             STREAMS + "test_a_client_whose_process_is_stopped_is_gone_soon",

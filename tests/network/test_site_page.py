@@ -13,6 +13,7 @@ from pgfl.network.protocol import identity
 from pgfl.network.site.effects import Rollback
 from pgfl.network.site.role import Movement, SiteRole
 from pgfl.network.site.store import STORE, SiteStore
+from tests.browser import browser
 from tests.command_line import refused, run
 from tests.network.trusted import CLIENTS, TrustedSite, agreed
 
@@ -78,7 +79,21 @@ def test_the_page_shows_rounds_clients_refusals_and_budgets(home, tmp_path):
         assert part in text
     assert re.search(r"bob a 0 4 site 2 \(spent\)", text)
     assert "too early" in text
+    assert "Guarantee (ε = 2, δ = 10⁻⁵) for one replaced record, against everyone but the client&#39;s" in text
+    assert "Not covered the site itself, and whoever breaks into it" in text
     assert page.count("<svg") == 3
+
+
+@pytest.mark.proof
+def test_the_page_fits_a_telephone_and_its_curves_have_names(home, tmp_path):
+    out = tmp_path / "site.html"
+    assert run("site", "page", home / "site.toml", out).code == 0
+    with browser() as chromium:
+        page = chromium.new_page(viewport={"width": 390, "height": 844})
+        page.goto(out.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.locator(".key").all_inner_texts() == ["accepted", "late"]
+        assert page.get_by_text("(ε = 2, δ = 10⁻⁵) for one replaced record").is_visible()
 
 
 def test_before_the_first_round_there_is_no_page(tmp_path):

@@ -23,8 +23,9 @@ def test_the_command_leaves_a_page_claims_and_pictures(tmp_path) -> None:
     assert all(claim["verdict"] in ("holds", "does not hold", "holds where …") for claim in written["claims"])
     page = (tmp_path / "found.md").read_text(encoding="utf-8")
     assert "`pgfl reproduce network theorem3 --quick --runs 2`" in page
-    for name in ("network", "theorem3"):
-        assert f"(found/{name}.png)" in page
+    for name, place in (("network", "figures"), ("theorem3", "theorems")):
+        assert f"[{name}](found/{place}.md)" in page
+        assert f"({name}.png)" in (out / f"{place}.md").read_text(encoding="utf-8")
         assert all((out / f"{name}.{ending}").stat().st_size for ending in ("png", "pdf", "csv"))
 
 

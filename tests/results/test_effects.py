@@ -5,7 +5,7 @@ import pytest
 
 import pgfl
 from pgfl import Column, Federation, Ridge, train
-from pgfl.results.report.effects import curved_columns, drawn_features, effects
+from pgfl.results.report.effects import curved_columns, drawn_features, effects, listed_coefficients
 from pgfl.results.report.page import page
 
 BOUNDS = (20.0, 80.0)
@@ -35,6 +35,13 @@ def test_a_curve_is_drawn_for_every_column_with_knots():
     assert drawn.title == "Effect of age" and drawn.svg.count("<polyline") == 2
     html = page(found)
     assert "Effect of age" in html and "age~1" not in html and "<td>weight</td>" in html
+
+
+def test_points_of_a_curve_are_not_listed_beside_it():
+    found = result()
+    assert any(name.startswith("age=") for name in found.coefficients()["feature"])
+    assert listed_coefficients(found)["feature"].unique(maintain_order=True).to_list() == ["weight", "intercept"]
+    assert "age=" not in page(found)
 
 
 def test_the_curve_is_that_of_predictions():

@@ -117,3 +117,14 @@ def test_a_click_on_the_legend_hides_a_curve(page):
     before = paths.count()
     page.get_by_role("button", name="adults").click()
     assert paths.count() == before - 1
+
+
+@pytest.mark.proof
+def test_a_page_with_wide_tables_fits_a_telephone(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    try:
+        page.evaluate("""() => { const cell = document.querySelector('table td'); cell.style.whiteSpace = 'nowrap';
+          cell.innerText = 'a name that is far wider than a telephone, which a table must scroll for '.repeat(2); }""")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 900})

@@ -11,10 +11,11 @@ import pytest
 from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import RowEncoding
 from pgfl.results import report
+from pgfl.results.alternatives import LOCAL, POOLED, TRAINED, Alternatives
 from pgfl.results.measures import Figure, Measured, of_enough_rows
 from pgfl.results.report import curves
 from pgfl.results.report.curves import MOST_POINTS, draw, panels
-from pgfl.results.report.page import page
+from pgfl.results.report.page import _sign, page
 from pgfl.results.report.pictures import Axis, picture, pictures
 from pgfl.results.verdict import Verdict
 from tests.sample_results import CLUSTERS, sample_result
@@ -92,7 +93,7 @@ def test_residuals_are_norms_and_ratios_are_powers():
     result = sample_result(rounds=5)
     shown = {panel.title: panel for panel in panels(result)}
     np.testing.assert_allclose(
-        shown["Movement of the models (ADMM residuals)"].curves[0].y, 20 * np.log10(result.curve("primal_residual")[0])
+        shown["Movement of the models (residuals)"].curves[0].y, 20 * np.log10(result.curve("primal_residual")[0])
     )
     np.testing.assert_allclose(shown["Consensus"].curves[0].y, 10 * np.log10(result.curve("disagreement")[0]))
 
@@ -248,3 +249,42 @@ def test_no_client_with_few_rows_has_an_r2():
     values = np.array([-872.0, 0.1, 0.4])
     assert np.isnan(of_enough_rows("r2", values, rows)).tolist() == [True, False, False]
     assert of_enough_rows("mae", values, rows) is values
+
+
+def test_ways_to_split_the_records_stand_next_to_the_result_and_the_best_of_each_column_is_bold():
+    result = sample_result()
+    whole = {TRAINED: 0.5, POOLED: 0.3, LOCAL: 0.45}
+    clusters = {"adults": {TRAINED: 0.5, POOLED: 0.3, LOCAL: 0.6}, "children": whole}
+    result.alternatives = Alternatives("r2", 90, whole, clusters, "These models are ahead.")
+    html = page(result)
+    table = re.search(r'<table class="worth">.*?</table>', html, re.DOTALL)[0]
+    assert re.findall(r"<th>(.*?)</th>", table) == ["R²", "all clients", "adults", "children"]
+    assert re.findall(r"<b>(.*?)</b>", table) == ["0.500", "0.500", "0.600"]
+    assert html.count("These models are ahead.") == 1
+    assert "Was it worth it" not in page(sample_result())
+
+
+def test_a_coefficient_says_its_sign_only_where_its_interval_does():
+    assert [_sign(*ends) for ends in ((0.1, 2.0), (-2.0, -0.1), (-1.0, 1.0), (None, None))] == [
+        ("raises", "up"), ("lowers", "down"), ("unclear", ""), ("–", ""),
+    ]  # fmt: skip
+
+
+def test_what_only_rounding_leaves_is_not_drawn():
+    result = sample_result()
+    titles = [panel.title for panel in curves.panels(result)]
+    result.history["disagreement"] = np.full(len(result.history["round"]), 1e-32)
+    assert [title for title in titles if title != "Consensus"] == [panel.title for panel in curves.panels(result)]
+    assert "Consensus" in titles and len(set(titles)) == len(titles)
+
+
+def test_a_budget_that_all_have_spent_is_not_drawn_beyond_it():
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    curves._draw_spending(axes, np.full(150, 1.0))
+    (bar,) = axes.patches
+    assert bar.get_x() + bar.get_width() / 2 == pytest.approx(1.0) and bar.get_height() == 150
+    spread = Figure().subplots()
+    curves._draw_spending(spread, np.linspace(0.5, 1.0, 150))
+    assert max(one.get_x() + one.get_width() for one in spread.patches) == pytest.approx(1.0)

@@ -1,6 +1,7 @@
 """Screenshots of every view for the documentation: `make screenshots`.
 
-With --all as the first name, every view on a laptop and on a telephone, by day and by night, to look at.
+With --all as the first name, every view on a laptop and on a telephone, by day and by night, to look at: the studio's,
+a run's report, a site's page, and pages of the documentation if `make docs` has built them.
 """
 
 import re
@@ -65,9 +66,12 @@ def runs(page):
 
 
 def network(page):
-    """A network of processes, one client killed."""
+    """A network of processes, one client killed; the one of the picture before is stopped first."""
+    page.locator("#demo-state", has_text=re.compile(".")).wait_for()
+    if page.get_by_role("button", name="Stop", exact=True).is_visible():
+        page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Start").click()
-    page.locator("#demo-state", has_text=re.compile(r"round [1-9]\d")).wait_for()
+    page.locator("#demo-state", has_text=re.compile(r"^\s*round [1-9]\d")).wait_for()
     name = page.locator("[data-client]").first.get_attribute("data-client")
     page.get_by_role("button", name=f"Kill {name}").click()
     page.get_by_role("button", name=f"Bring back {name}").wait_for()
@@ -103,6 +107,60 @@ VIEWS = {
 }
 
 
+DOCUMENTATION = Path("docs/_build/html")
+PAGES = {
+    "docs-index": "index.html",
+    "docs-gallery": "gallery.html",
+    "docs-reproduction": "reproduction.html",
+    "docs-privacy": "explanations/privacy-in-one-screen.html",
+    "docs-api": "reference/generated/api.html",
+    "docs-object": "reference/generated/api/PGFL.html",
+    "docs-search": "search.html?q=masked",
+}
+
+
+OWN = {"report": "private/report.html", "report-found": "found/report.html", "site": "site.html"}
+
+
+def pages(folder, chosen):
+    """Addresses of the chosen pages that need no studio: two reports, a site's page, and the documentation."""
+    if OWN.keys() & set(chosen):
+        make_pages(folder)
+    built = DOCUMENTATION.resolve()
+    own = {name: (folder / path).as_uri() for name, path in OWN.items()}
+    every = own | {name: f"{built.as_uri()}/{path}" for name, path in PAGES.items() if built.is_dir()}
+    return {name: address for name, address in every.items() if name in chosen}
+
+
+def make_pages(folder):
+    """Runs with their reports, and a network with a site's page."""
+    assert run("run", "private-huber", "--out", str(folder / "private")).code == 0
+    write_sample(folder)
+    table = ["--target", "pressure", "--out", str(folder / "own.toml")]
+    assert run("init", str(folder / "sample-visits.csv"), *table).code == 0
+    changes = ("clusters.discover=true", "data.map=auto", "algorithm.kind=pgfl", "algorithm.tau=auto")
+    settings = [part for one in changes for part in ("--set", one)]
+    assert run("run", str(folder / "own.toml"), "--out", str(folder / "found"), *settings).code == 0
+    kept = folder / "network"
+    assert run("network", "demo", "--rounds", "12", "--keep", str(kept)).code == 0
+    settings = next(kept.rglob("site.toml"))
+    assert run("site", "page", str(settings), str(folder / "site.html")).code == 0
+
+
+def take_pages(chromium, folder, scratch, chosen):
+    """Pictures of pages that are files."""
+    for name, address in pages(scratch, chosen or [*OWN, *PAGES]).items():
+        for size, colours in product((SIZE, TELEPHONE), ("light", "dark")):
+            context = chromium.new_context(viewport=size, color_scheme=colours)
+            page = context.new_page()
+            page.goto(address)
+            page.wait_for_timeout(800)
+            file = folder / f"{name}-{size['width']}-{colours}.png"
+            page.screenshot(path=file, full_page=True)
+            context.close()
+            print(file, flush=True)
+
+
 def prepare(folder):
     """Runs to compare, and a table."""
     for name, changes in {"tau-0.4": [], "tau-0": ["algorithm.tau=0.0"], "fedavg": ["algorithm.kind=fedavg"]}.items():
@@ -117,10 +175,14 @@ def main(folder, chosen):
     folder.mkdir(parents=True, exist_ok=True)
     every, chosen = "--all" in chosen, [name for name in chosen if name != "--all"]
     with tempfile.TemporaryDirectory() as scratch, studio(Path(scratch)) as server, browser() as chromium:
-        prepare(server.folder)
-        for name in chosen or VIEWS:
+        if every:
+            take_pages(chromium, folder, Path(scratch), chosen)
+        views = [name for name in chosen or VIEWS if name in VIEWS]
+        if views:
+            prepare(server.folder)
+        for name in views:
             path, act, scheme, whole = VIEWS[name]
-            path = path.replace("visits.csv", f"{server.folder / 'visits.csv'}&target=pressure")
+            path = path.replace("visits.csv", f"{server.folder / 'visits.csv'}&target=pressure&map=curves&learn=auto")
             variants = product((SIZE, TELEPHONE), ("light", "dark")) if every else [(SIZE, scheme)]
             for size, colours in variants:
                 context = chromium.new_context(viewport=size, color_scheme=colours)

@@ -11,7 +11,7 @@ import tomllib
 import pytest
 
 from pgfl import experiment
-from pgfl.config import parse
+from pgfl.config import load_config, parse
 from pgfl.results.result import Result
 from tests.studio.browser import copied, open_page, saved_picture, series
 
@@ -142,8 +142,53 @@ def test_a_trust_level_goes_into_the_address_the_config_and_the_run(server, cont
     before = set((server.folder / "results").glob("visits-*"))
     shared.get_by_role("button", name="Run", exact=True).click()
     shared.locator("#verdict", has_text=re.compile(".")).wait_for()
+    shared.locator("#privacy-card").filter(has_text="against everyone but the client's own site").wait_for()
     (folder,) = set((server.folder / "results").glob("visits-*")) - before
     result = Result.load(folder)
     assert result.config.privacy.trust == "site"
     assert 0 < result.spending()["epsilon"]["worst"] <= 8
     assert not page.errors + shared.errors
+
+
+@pytest.mark.proof
+def test_a_config_of_a_dropped_table_works_tomorrow_beside_the_table(server, context, table, tmp_path):
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = open_page(context, server, "/data")
+    page.locator("input[type=file]").set_input_files(table)
+    page.get_by_text("names visits.csv beside it").wait_for()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "study.toml").write_text(copied(page, "config.toml"))
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download the table").click()
+    saved.value.save_as(kept / saved.value.suggested_filename)
+    assert (kept / "visits.csv").read_bytes() == table.read_bytes()
+    assert load_config(str(kept / "study.toml")).data.table == str(kept / "visits.csv")
+    result = experiment.run(load_config(str(kept / "study.toml"), ["rounds=3"]))
+    assert len(result.client_ids) == 6
+    assert str(server.temporary) not in (kept / "study.toml").read_text()
+
+
+@pytest.mark.proof
+def test_clusters_weights_and_curves_are_found_in_a_table_and_shown(server, context):
+    page = open_page(context, server, "/data")
+    page.get_by_role("button", name="Try a sample table").click()
+    page.get_by_text("24 clients at 3 servers in 2 clusters").wait_for()
+    assert page.locator("section", has_text="Columns").last.get_by_text("with --target").count() == 0
+    for label, option in (("columns act as", "curves"), ("clusters", "found from models")):
+        page.get_by_label(label, exact=True).click()
+        page.get_by_role("option", name=option, exact=True).click()
+    page.get_by_label("a cluster learns").click()
+    page.get_by_role("option", name="from others where that helps").click()
+    text = page.locator("textarea").first
+    page.wait_for_function("() => document.querySelector('textarea').value.includes('tau = \"auto\"')")
+    assert 'map = "curves"' in text.input_value() and "discover = true" in text.input_value()
+    assert {"map=curves", "clusters=found", "learn=auto"} <= set(page.url.partition("?")[2].split("&"))
+    page.get_by_role("button", name="Run", exact=True).click()
+    found = page.locator("section", has_text="What was found").last
+    found.get_by_text("Effect of age", exact=True).wait_for()
+    assert found.locator("svg polyline, svg path").count() > 0
+    (folder,) = (server.folder / "results").glob("sample-visits-*")
+    result = Result.load(folder)
+    assert all(note.split(". ")[0] in found.inner_text() for note in result.notes)
+    assert not page.errors

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.studio.browser import open_page
+from tests.studio.browser import open_page, wait_for_series
 
 
 @pytest.mark.proof
@@ -35,6 +35,9 @@ def test_the_demo_network_runs_on_without_a_killed_client_and_takes_it_back(serv
     page.get_by_role("button", name="site.toml").click()
     assert page.locator("pre.code").inner_text() == (home / "site.toml").read_text()
     page.get_by_role("button", name="Close").click()
+    learned = wait_for_series(page, "errors", "server-0", length=20)
+    assert learned[-1][1] < -5.0 < learned[0][1], "models of zero have 0 dB"
+    page.get_by_text("The data are made up, so the true models are known").wait_for()
     page.get_by_role("button", name="Stop").click()
     page.locator("#demo-state", has_text="ended").wait_for()
     assert not page.errors

@@ -18,11 +18,12 @@ from pgfl.studio import workers as epsilon_sweep
 from pgfl.studio.charts import DARK, LIGHT
 from pgfl.studio.controls import EPSILON, SLIDERS, TRUST_CHOICE, choose, implied, owner_of
 from pgfl.studio.figure_presets import CLAIMS, figures
+from pgfl.studio.play_cards import told_apart
 from pgfl.studio.play_state import PlayState, choices, comparison_configs, fedavg_step, preview_of
 from pgfl.studio.python_text import python_text
 from pgfl.studio.runs_view import RunEntry, difference
 from pgfl.studio.story import STEPS, step_of
-from pgfl.studio.workers import Superseded, play
+from pgfl.studio.workers import Plane, Superseded, play
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -191,6 +192,17 @@ def test_what_a_switch_changes_besides_is_said():
     trusting = choose(PlayState("fig3-guaranteed"), TRUST_CHOICE, "masked")
     assert "a client from" in implied(PlayState("fig3-guaranteed").config(), trusting.config(), "trust")
     assert implied(state.config(), state.changed("algorithm.tau", 0.1).config(), "tau") == ""
+
+
+def test_clusters_whose_models_coincide_far_from_their_truths_are_said_to():
+    truth = np.array([[3.0, 0.0], [-3.0, 0.0]])
+    coinciding, apart = np.array([[[0.2, 0.0], [-0.2, 0.0]]]), np.array([[[2.0, 0.0], [-2.0, 0.0]]])
+
+    def plane(clusters, truth):
+        return Plane((0,), clusters, np.empty((1, 0, 2)), (), truth)
+
+    assert "only 7 % as far apart" in told_apart(plane(coinciding, truth))
+    assert told_apart(plane(apart, truth)) == told_apart(plane(coinciding, None)) == ""
 
 
 def test_algorithms_do_not_wear_the_colours_of_clusters():

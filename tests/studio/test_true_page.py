@@ -94,7 +94,7 @@ def test_a_sample_table_runs_to_the_end_of_its_bar_and_results_go_with_other_set
     page = open_page(context, server, "/data")
     page.get_by_role("button", name="Try a sample table").click()
     page.get_by_text("720 rows, 7 columns; 24 clients at 3 servers in 2 clusters").wait_for()
-    page.get_by_text("a copy of the table that is deleted").wait_for()
+    page.get_by_text("names sample-visits.csv beside it").wait_for()
     page.get_by_role("button", name="Run", exact=True).click()
     verdict = page.locator("#verdict")
     verdict.filter(has_text="held-out rows").wait_for()
@@ -102,4 +102,20 @@ def test_a_sample_table_runs_to_the_end_of_its_bar_and_results_go_with_other_set
     assert "good" in verdict.get_attribute("class")
     page.get_by_role("switch", name="privacy").click()
     verdict.wait_for(state="hidden")
+    assert not page.errors
+
+
+def test_a_private_training_shows_its_privacy_card_as_text_to_paste(server, context):
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = open_page(context, server, f"/?preset=fig3-guaranteed{FEW}&set=privacy.epsilon%3D8")
+    card = page.locator("#privacy-card")
+    card.filter(has_text="for one replaced record, against everyone who sees all messages").wait_for()
+    shown = card.inner_text()
+    assert all(part in shown for part in ("(ε = ", "δ = 10⁻⁵", "Meaning", "Not covered", "pgfl "))
+    page.get_by_role("button", name="Copy as text").click()
+    text = page.locator("pre.code").inner_text()
+    assert text.startswith("Differential privacy\nGuarantee: (ε = ")
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("switch", name="privacy").click()
+    card.wait_for(state="hidden")
     assert not page.errors

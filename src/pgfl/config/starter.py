@@ -47,6 +47,10 @@ class InitOptions:
     foretold: str = ""
     map: str | None = None
     """A row map for all columns, or "auto"."""
+    discover: bool = False
+    """Whether clusters are found from models, in the place of those that the table names."""
+    learn: bool = False
+    """Whether clusters learn from each other as far as that helps."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def draft_config(facts: TableFacts, options: InitOptions) -> Draft:
         [*_graph(len(facts.places.servers)), *_chosen(options, "graph")],
         _objective(target, task, options),
         _algorithm(facts, options),
+        *([DISCOVER] if options.discover else []),
         _privacy(options),
     ]
     unstated = tuple(line.name for line in lines if line.open)
@@ -296,18 +301,17 @@ def _rows_of_clients(facts: TableFacts) -> str:
 
 
 def _kind_and_tau(options: InitOptions) -> list[str]:
-    if options.epsilon is not None:
-        return [
-            "[algorithm]",
-            _key("kind", "pgfl"),
-            _key("client", "gradient", "one gradient step per round, which loses less to noise than solving"),
-            _key("tau", 0.0, "above 0, clusters learn from each other"),
-        ]
-    return [
-        "[algorithm]",
-        _key("kind", "pgfl-exact", "converges to the optimum if all clients take part and tau = 0"),
-        _key("tau", 0.0, 'above 0, clusters learn from each other (then use kind = "pgfl")'),
-    ]
+    if options.learn:
+        kind = _key("kind", "pgfl")
+        tau = _key("tau", "auto", "how much clusters learn from each other follows from what is released")
+    elif options.epsilon is None:
+        kind = _key("kind", "pgfl-exact", "converges to the optimum if all clients take part and tau = 0")
+        tau = _key("tau", 0.0, 'above 0, clusters learn from each other (then use kind = "pgfl")')
+    else:
+        kind, tau = _key("kind", "pgfl"), _key("tau", 0.0, "above 0, clusters learn from each other")
+    loses_less = "one gradient step per round, which loses less to noise than solving"
+    steps = [] if options.epsilon is None else [_key("client", "gradient", loses_less)]
+    return ["[algorithm]", kind, *steps, tau]
 
 
 def _privacy(options: InitOptions) -> list[str]:
@@ -360,3 +364,6 @@ def _values(column: ColumnFacts) -> str:
     if column.kind == "boolean":
         return " or ".join(column.labels)
     return f"{column.distinct} categories"
+
+
+DISCOVER = ["[clusters]", _key("discover", True, "found from models; the table's own are ignored")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -129,15 +130,18 @@ def network_svg(network: DrawnNetwork) -> Markup | None:
     if network.too_large:
         return None
     places = network.servers
+    servers = [
+        _dot(place, network.server_radius, f"{name}: {size} client{'' if size == 1 else 's'}" if size else name)
+        for place, name, size in zip(places, network.server_ids, network.sizes.tolist(), strict=True)
+    ]
+    numbers = server_numbers(network.server_ids) if len(servers) <= MOST_NAMED_SERVERS else []
     return DRAWING.rendered(
         "network.svg.jinja",
+        named=list(zip(servers, numbers, strict=False)),
         size=f"{SIZE:g}",
         edges=[_edge(places[a], places[b], network.server_radius) for a, b in network.edges],
         clients=_clients(network) if network.shows_clients else [],
-        servers=[
-            _dot(place, network.server_radius, f"{name}: {size} client{'' if size == 1 else 's'}" if size else name)
-            for place, name, size in zip(places, network.server_ids, network.sizes.tolist(), strict=True)
-        ],
+        servers=servers,
     )
 
 
@@ -172,6 +176,17 @@ def new_axes(width: float = INCHES, height: float = INCHES) -> Axes:
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
+def server_numbers(names: Sequence[str]) -> list[str]:
+    """Return the numbers in names that differ in nothing else, which fit into a server; else nothing.
+
+    >>> server_numbers(["server-0", "server-11"]), server_numbers(["north", "south-1"])
+    (['0', '11'], [])
+    """
+    parts = [re.fullmatch(r"(\D*)(\d{1,2})", name) for name in names]
+    found = [part for part in parts if part]
+    return [part[2] for part in found] if len(found) == len(names) and len({part[1] for part in found}) == 1 else []
+
+
 def draw_network(network: DrawnNetwork, axes: Axes | None = None) -> Axes:
     """Draw a network, on axes of its own unless some are given."""
     from matplotlib.collections import LineCollection
@@ -192,7 +207,10 @@ def draw_network(network: DrawnNetwork, axes: Axes | None = None) -> Axes:
             chosen.scatter(x, y, s=sizes, color=cluster_colour(cluster), label=label, zorder=2)
     size = (2.0 * unit * network.server_radius) ** 2
     chosen.scatter(places[:, 0], places[:, 1], s=size, facecolor="white", edgecolor=INK, linewidth=1.2, zorder=3)
-    if len(network.server_ids) <= MOST_NAMED_SERVERS:
+    if numbers := server_numbers(network.server_ids):
+        for number, (x, y) in zip(numbers, places, strict=True):
+            chosen.annotate(number, (x, y), ha="center", va="center", fontsize=6.5, color=INK, zorder=4)
+    elif len(network.server_ids) <= MOST_NAMED_SERVERS:
         for name, (x, y) in zip(network.server_ids, places, strict=True):
             below = y + (0.36 * network.spacing if len(network.client_server) else network.server_radius) + 6.0
             text = chosen.annotate(name, (x, below), ha="center", va="top", fontsize=7, color=INK, zorder=4)

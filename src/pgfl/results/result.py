@@ -256,7 +256,9 @@ class Result:
             simpler = [NOT_TRIED]
         unprotected = self.private and any(name in self.metrics for name in MEASURES)
         inherited = [INHERITED.format(_listed(names))] if (names := self.inherited) else []
-        learned = [] if self.weights is None else [f"Who learned from whom: {sentence(self.weights, self.cluster_ids)}"]
+        learned = []
+        if self.weights is not None and len(self.cluster_ids) > 1:
+            learned = [f"Who learned from whom: {sentence(self.weights, self.cluster_ids)}"]
         found = [] if self.clusters is None else [clusters_sentence(self.clusters, self.terms)]
         return [
             *simpler,

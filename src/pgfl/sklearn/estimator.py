@@ -58,6 +58,10 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         encoding = self._encoding(X if weights is None else X[weights > 0], columns, target)
         federation = self._federation(encoding, ArrayRows(X, columns), targets, places, weights)
         if self.map == AUTO:
+            if self.epsilon is not None:
+                raise PrivacyError(
+                    'With epsilon, name a map, such as map="curves": a choice that looks at records is not private.'
+                )
             chosen = choose_map(federation, self.lam, labels=target.labels is not None).maps
             encoding = replace(encoding, maps=chosen)
             federation = self._federation(encoding, ArrayRows(X, columns), targets, places, weights)
@@ -92,10 +96,6 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return federation_of(encoded, targets, **places, graph=self.graph, weights=weights).replace(encoding=encoding)
 
     def _encoding(self, X: Floats, columns: list[str], target: TargetColumn) -> RowEncoding:
-        if self.map == AUTO and self.epsilon is not None:
-            raise PrivacyError(
-                'With epsilon, name a map, for instance map="curves": a choice that looks at records is not private.'
-            )
         if self.feature_bounds is None:
             if self.epsilon is not None:
                 raise PrivacyError(

@@ -180,7 +180,7 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
     axis: Options = {
         "nameLocation": "middle",
         "nameTextStyle": {"color": colours.ink, "fontSize": 13, "fontFamily": FONT},
-        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT, "margin": 10},
+        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT, "margin": 10, "hideOverlap": True},
         "axisLine": {"show": True, "onZero": False, "lineStyle": {"color": colours.faint}},
         "axisTick": {"show": True, "lineStyle": {"color": colours.faint}},
         "splitLine": {"lineStyle": {"color": colours.grid}},
@@ -299,6 +299,7 @@ def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: fl
         )  # fmt: skip
     if budget is not None and options["series"]:
         options["yAxis"]["max"] = f"{1.1 * max(budget, played.epsilon or 0.0):.3g}"
+        options["yAxis"]["axisLabel"] |= {"showMaxLabel": False}
         options["series"][0]["markLine"] = {
             "silent": True,
             "symbol": "none",

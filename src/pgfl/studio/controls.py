@@ -194,8 +194,8 @@ _WORDS = {
 }
 TRUST_WORDS = {
     "local": "local: nobody is trusted",
-    "site": "site: the server sees clean models",
-    "masked": "masked: the server sees only a sum",
+    "site": "site: its server is trusted",
+    "masked": "masked: only sums are seen",
 }
 CHOICES = (
     Choice("algorithm", "algorithm", ("algorithm.kind",), _same(ALGORITHMS.built_in),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from nicegui import background_tasks, events, run, ui
@@ -17,6 +18,10 @@ from pgfl.studio.shell import Look, button, card, note, replace_address, show_te
 from pgfl.studio.table_form import ColumnsCard, TableForm, checked
 
 LARGEST = 2 * 2**30  # bytes
+COPY = (
+    "What is copied from here or downloaded below names {} beside it: keep both in one folder, and the config works "
+    "tomorrow. The studio's own copy of the table is deleted when it ends."
+)
 
 
 class DataView:
@@ -56,16 +61,15 @@ class DataView:
     def _config_card(self) -> None:
         with card("Config") as head:
             with head:
-                button("config.toml", "content_copy", lambda: show_text("config.toml", str(self.text.value)))
+                button("config.toml", "content_copy", lambda: show_text("config.toml", self._portable()))
                 button("Python", "content_copy", self._copy_python)
             self.text = ui.textarea().props(
                 'outlined autogrow input-class="typed-code" aria-label="Config" spellcheck=false'
             )
             self.text.style("width: 100%")
-            self.moved = note(
-                "This config names a copy of the table that is deleted when the studio ends. For a config that works "
-                "tomorrow, give the path of your own file above."
-            )
+            with ui.element("div").classes("tools") as self.moved:
+                self.moved_words = note("")
+                button("table", "download", self._download_table).props('aria-label="Download the table"')
             self.config_wrong = ui.label().classes("wrong").props('role="alert"')
             with ui.element("div").classes("tools"):
                 ui.button("Run", icon="play_arrow", on_click=self._run).props("no-caps unelevated")
@@ -85,7 +89,7 @@ class DataView:
     async def _sample(self) -> None:
         path = str(write_sample(self.workspace))
         self.path.value = path
-        self.form = TableForm(path, target=TARGET, epsilon=self.form.epsilon, trust=self.form.trust)
+        self.form = self._fresh(path, target=TARGET)
         await self.describe()
 
     async def _path_typed(self) -> None:
@@ -93,9 +97,12 @@ class DataView:
             await self._take(str(self.path.value))
 
     async def _take(self, table: str) -> None:
-        """Another table; how private it is to stay does not change."""
-        self.form = TableForm(table, epsilon=self.form.epsilon, trust=self.form.trust)
+        self.form = self._fresh(table)
         await self.describe()
+
+    def _fresh(self, table: str, target: str = "") -> TableForm:
+        """Return the form of another table; how private it is to stay and what models are made of do not change."""
+        return replace(self.form, table=table, target=target, client="", server="", cluster="", declared={})
 
     async def describe(self) -> None:
         """Read the table and show what it holds."""
@@ -126,7 +133,8 @@ class DataView:
         wrong.text = self.text.value = ""
         self.run.clear()
         self.plan.clear()
-        self.moved.set_visibility(Path(self.form.table).parent == self.workspace)
+        self.moved.set_visibility(self._is_copy)
+        self.moved_words.text = COPY.format(Path(self.form.table).name)
         replace_address(self.form.address())
         self.plan_button.set_visibility(bool(self.form.epsilon))
         if self.facts.target is None:
@@ -142,6 +150,19 @@ class DataView:
             wrong.text = (
                 f'Privacy needs public facts about {", ".join(draft.unstated)}: fill in the "declared" column below.'
             )
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether the table is one that was dropped here, which goes when the studio ends."""
+        return Path(self.form.table).parent == self.workspace
+
+    def _portable(self) -> str:
+        """Return the config as it is to be kept: a table that was dropped here is beside it, under its own name."""
+        text = str(self.text.value)
+        return text.replace(str(Path(self.form.table).resolve()), Path(self.form.table).name) if self._is_copy else text
+
+    def _download_table(self) -> None:
+        ui.download.content(Path(self.form.table).read_bytes(), Path(self.form.table).name)
 
     # what is done with it ---------------------------------------------------------------------------------------------
 
@@ -171,6 +192,6 @@ class DataView:
     def _copy_python(self) -> None:
         self.config_wrong.text = ""
         try:
-            show_text("Python", python_text(checked(str(self.text.value))))
+            show_text("Python", python_text(checked(self._portable())))
         except PgflError as error:
             self.config_wrong.text = str(error)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 BETWEEN_LOOKS = 0.5  # seconds
 ROUNDS = 300
 EPSILON = 20.0
+RECORDS = (200, 400)  # of a client; with 20 to 40, the noise of 300 releases drowns the models
 ANSWERS, PACE = 8.0, 0.5  # seconds: how long a site waits for a client, and how long a round takes at least
 State = Literal["off", "starting", "running", "ended"]
 
@@ -49,6 +50,7 @@ class SiteNow:
     late: tuple[str, ...]
     disagreement: float | None
     history: tuple[tuple[int, float], ...]
+    errors: tuple[tuple[int, float], ...] = ()  # relative to the truth, in the rounds that were looked at
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,9 @@ class DemoNetwork:
     def start(self, sites: int, clients: int) -> None:
         """Start so many sites with so many clients each, unless a network runs already."""
         if self._thread is not None and self._thread.is_alive():
-            return
+            if self.now.state != "ended":
+                return
+            self._thread.join()  # its processes have ended, and its folder is being deleted
         self.sites, self.clients = sites, clients
         self._wishes = queue.SimpleQueue()
         self.now = NetworkNow("starting")
@@ -102,7 +106,7 @@ class DemoNetwork:
         try:
             from pgfl.demo import START_SECONDS, Scenario
 
-            network = Scenario(self.sites, self.clients, ROUNDS, epsilon=EPSILON).network(folder)
+            network = Scenario(self.sites, self.clients, ROUNDS, epsilon=EPSILON, samples=RECORDS).network(folder)
             timing = {"start": START_SECONDS, "answers": ANSWERS, "exchange": START_SECONDS, "pace": PACE}
             network = replace(network, timing=timing)
             try:
@@ -119,7 +123,7 @@ class DemoNetwork:
 
     def _watch(self, network: LocalNetwork) -> None:
         while not network.ended().keys() >= set(network.federation.server_ids):
-            self.now = look_at(network)
+            self.now = look_at(network, self.now)
             try:
                 wish = self._wishes.get(timeout=BETWEEN_LOOKS)
             except queue.Empty:
@@ -127,14 +131,16 @@ class DemoNetwork:
             if wish is None:
                 return
             wish(network)
-        self.now = look_at(network)
+        self.now = look_at(network, self.now)
 
 
-def look_at(network: LocalNetwork) -> NetworkNow:
-    """Return what the files of the sites and clients say now."""
-    from pgfl.demo import ledger_summary, progress
+def look_at(network: LocalNetwork, before: NetworkNow) -> NetworkNow:
+    """Return what the files of the sites and clients say now; errors are added to those that were seen before."""
+    from pgfl.demo import errors, ledger_summary, progress
 
-    federation = network.federation
+    federation, seen = network.federation, {site.name: dict(site.errors) for site in before.sites}
+    for site, (round, error) in errors(network).items():
+        seen.setdefault(site, {})[round] = error
     sites = []
     for site in federation.server_ids:
         now = progress(network, site)
@@ -143,7 +149,7 @@ def look_at(network: LocalNetwork) -> NetworkNow:
         sites.append(
             SiteNow(
                 site, now.round, now.connected, now.clients, now.waiting_for, tuple(last.get("late", ())),
-                last.get("disagreement"), past,
+                last.get("disagreement"), past, tuple(sorted(seen.get(site, {}).items())),
             )
         )  # fmt: skip
     ended = network.ended()

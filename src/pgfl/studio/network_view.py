@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ from pgfl.studio.shell import (
 
 BETWEEN_LOOKS = 1.0  # seconds
 MOST = 6
+LEARNED = (
+    "The data are made up, so the true models are known: 0 dB is the error of models of zero, lower is better. No site "
+    "of a real network can draw this curve: it sees only the disagreement below."
+)
 
 
 class NetworkView:
@@ -66,7 +71,12 @@ class NetworkView:
                 self.picture = chart({"series": []}, "Sites, links and clients").props('data-chart="demo"')
                 save_button(head, self.picture, "network", self.look)
                 self.clients = ui.element("div").classes("rows").style("gap: 2px")
-            with card("How far sites disagree") as head:
+            with card("What the sites have learned") as head:
+                self.errors = chart({"series": []}, "Error of every site's models against the round")
+                self.errors.props('data-chart="errors"')
+                save_button(head, self.errors, "errors", self.look)
+                note(LEARNED)
+            with card("How far sites disagree", "wide") as head:
                 self.disagreement = chart({"series": []}, "Disagreement of every site against the round")
                 self.disagreement.props('data-chart="disagreement"')
                 save_button(head, self.disagreement, "disagreement", self.look)
@@ -145,15 +155,10 @@ class NetworkView:
         if not now.sites:
             return
         redraw(self.picture, demo_picture(now, self.look.colours))
-        drawn = [
-            charts.Line(
-                site.name, [float(n) for n, _ in site.history],
-                [charts.shown_value("disagreement", value) for _, value in site.history],
-                self.look.colours.clusters[place % len(self.look.colours.clusters)], 2.0, charts.LINES[place % 3],
-            )
-            for place, site in enumerate(now.sites)
-        ]  # fmt: skip
-        redraw(self.disagreement, charts.lines(drawn, self.look.colours, "round n", "disagreement [dB]"))
+        learned = self._lines("nmsd", {site.name: site.errors for site in now.sites})
+        redraw(self.errors, charts.lines(learned, self.look.colours, "round n", charts.axis_name("nmsd")))
+        apart = self._lines("disagreement", {site.name: site.history for site in now.sites})
+        redraw(self.disagreement, charts.lines(apart, self.look.colours, "round n", "disagreement [dB]"))
         header = ["site", "round", "connected", "waits for", "went on without", "disagreement"]
         rows = [
             [
@@ -165,6 +170,17 @@ class NetworkView:
         self.sites.content = table_html(header, rows, frozenset({1, 2, 5}))
         if force or before is None or before.clients != now.clients:
             self._draw_clients(now)
+
+    def _lines(self, metric: str, values: Mapping[str, Sequence[tuple[int, float]]]) -> list[charts.Line]:
+        """Return one curve per site."""
+        colours = self.look.colours.clusters
+        return [
+            charts.Line(
+                name, [float(number) for number, _ in points], [charts.shown_value(metric, y) for _, y in points],
+                colours[place % len(colours)], 2.0, charts.LINES[place % 3],
+            )
+            for place, (name, points) in enumerate(values.items())
+        ]  # fmt: skip
 
     def _draw_clients(self, now: NetworkNow) -> None:
         self.clients.clear()

@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
@@ -18,7 +19,19 @@ from pgfl.studio.charts import plane as drawn_plane
 from pgfl.studio.control_panel import Moved, SliderField
 from pgfl.studio.controls import DIGITS_EPSILON
 from pgfl.studio.figure_presets import ClaimShown, Figure
-from pgfl.studio.shell import Look, button, card, chart, note, redraw, redraw_curves, save_button, set_ends, table_html
+from pgfl.studio.shell import (
+    Look,
+    Promise,
+    button,
+    card,
+    chart,
+    note,
+    redraw,
+    redraw_curves,
+    save_button,
+    set_ends,
+    table_html,
+)
 from pgfl.studio.workers import Network, Plane, Played, ServerDetail
 
 ENGINES = {"numpy": "NumPy", "numba": "Numba"}
@@ -172,6 +185,22 @@ LEGEND = "Large: the mean over servers. Small: each server’s own model."
 TRUTH = " Crosses: the truth."
 
 
+NEARLY_ONE = 0.25
+
+
+def told_apart(plane: Plane) -> str:
+    """Return a sentence where the clusters' models hardly differ beside how their truths do; nothing otherwise."""
+    if plane.truth is None or plane.clusters.shape[1] < 2:
+        return ""
+    models, truth = (float(np.linalg.norm(one - one.mean(axis=0))) for one in (plane.clusters[-1], plane.truth))
+    if truth == 0.0 or models >= NEARLY_ONE * truth:
+        return ""
+    return (
+        f" The clusters’ models are only {models / truth:.0%} as far apart as their truths: this is nearly one model "
+        "for all. A smaller τ lets them differ more."
+    ).replace("%", " %")
+
+
 class PlaneCard:
     """A picture of the models after one round, a slider over the rounds, and a button that moves it."""
 
@@ -194,7 +223,7 @@ class PlaneCard:
         self.plane, self.clusters = plane, clusters
         if plane is None:
             return
-        self.legend.text = LEGEND + ("" if plane.truth is None else TRUTH)
+        self.legend.text = LEGEND + ("" if plane.truth is None else TRUTH + told_apart(plane))
         last = len(plane.rounds) - 1
         set_ends(self.bar, 0, last)
         moved = self.bar.value != last and not self.timer.active
@@ -241,14 +270,14 @@ class PrivacyCards:
         self.look = look
         with ui.element("div") as self.reason_box, card("Privacy"):
             self.reason = note("")
-        with ui.element("div") as self.sweep_box, card("Error against ε") as head:
+        with ui.element("div") as self.sweep_box, card("What ε costs") as head:
             self.sweep = chart({"series": []}, "Final error against ε", small=True).props('data-chart="epsilon"')
             save_button(head, self.sweep, "error-against-epsilon", look)
             self.sweep_note = note("")
         with ui.element("div") as self.spent_box, card("What each client has spent") as head:
             self.spent = chart({"series": []}, "Spent ε of every client", small=True).props('data-chart="spent"')
             save_button(head, self.spent, "spent", look)
-            self.spent_note = note("")
+            self.promise = Promise()
 
     def show(self, config: Config, now: Played | None, at: Mapping[float, float]) -> None:
         """Draw both for a training, with the errors that are known at other ε."""
@@ -260,7 +289,7 @@ class PrivacyCards:
         if why is not None or now is None:
             return
         self.show_sweep(now, at)
-        self.spent_note.text = now.guarantee or ""
+        self.promise.show(now.card)
         if now.network is not None:
             drawn = charts.spending(now, now.network.clusters, self.look.colours, config.privacy.epsilon)
             redraw(self.spent, drawn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import json
 import signal
 import sys
@@ -17,13 +18,15 @@ from nicegui import background_tasks, run, ui
 from nicegui.client import Client
 
 from pgfl.config import Config
-from pgfl.results.folder import fresh_folder
+from pgfl.results.folder import CONFIG, fresh_folder
+from pgfl.results.report.effects import effects, listed_coefficients
 from pgfl.results.report.figures import LABELS, figure
+from pgfl.results.report.pictures import learned, legend, membership
 from pgfl.results.result import Result
 from pgfl.results.verdict import Verdict
 from pgfl.studio import charts
 from pgfl.studio.runs_view import PREFERRED, entry, history_of
-from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, table_html
+from pgfl.studio.shell import Look, Promise, button, card, chart, note, redraw, save_button, table_html
 
 COMMAND = "from pgfl.cli import main; main()"
 STOPPED = 130
@@ -159,6 +162,7 @@ class PlanCard:
 BETWEEN_LOOKS = 0.4  # seconds
 MOST_COEFFICIENTS = 200
 MOST_PREDICTIONS = 12
+UNITS = "In the table's units, with 95 % confidence intervals; coloured where the interval does not contain 0."
 
 
 class RunCard:
@@ -180,14 +184,18 @@ class RunCard:
                 self.wrong = ui.label().classes("wrong").props('role="alert"')
                 self.verdict = ui.label().classes("verdict").props('id="verdict"')
             with ui.element("div").classes("studio-page studio-two").style("padding: 0") as self.outcome:
+                with ui.element("div").classes("wide") as self.promise_box, card("Privacy"):
+                    self.promise = Promise()
                 with card("Measures on held-out rows"):
                     self.measures = ui.html("", sanitize=False).classes("scroll")
                 with card("Coefficients") as head:
                     self.coefficients = ui.html("", sanitize=False).classes("scroll")
+                with card("What was found", "wide"):
+                    self.found = ui.html("", sanitize=False)
                 with card("Predictions", "wide"):
                     self._prediction_form()
                 with card("Files", "wide"), ui.element("div").classes("tools"):
-                    for name in ("model.pgfl", "config.toml", "history.csv", "report.html"):
+                    for name in ("model.pgfl", CONFIG, "history.csv", "report.html"):
                         button(name, "download", partial(self._download, name))
         self.box.set_visibility(False)
         self.timer = ui.timer(BETWEEN_LOOKS, self._look, active=False)
@@ -264,6 +272,9 @@ class RunCard:
         self.outcome.set_visibility(True)
         self.measures.content = measures_html(result)
         self.coefficients.content = coefficients_html(result)
+        self.found.content = found_html(result)
+        self.promise_box.set_visibility(result.privacy_card is not None)
+        self.promise.show(result.privacy_card)
         self.predictions.content, self.predict_wrong.text = "", ""
         self.download.set_visibility(False)
         self._draw()
@@ -290,9 +301,11 @@ class RunCard:
             return
         values = [None if value is None else charts.shown_value(metric, value) for value in history[metric]]
         line = charts.Line(
-            metric, [float(value or 0) for value in history["round"]], values, self.look.colours.main, 2.6
+            LABELS[metric], [float(value or 0) for value in history["round"]], values, self.look.colours.main, 2.6
         )
-        redraw(self.curve, charts.lines([line], self.look.colours, "round n", charts.axis_name(metric)))
+        options = charts.lines([line], self.look.colours, "round n", charts.axis_name(metric))
+        options["xAxis"]["max"] = "dataMax"
+        redraw(self.curve, options)
 
     def _stop(self) -> None:
         if self.command is not None:
@@ -320,8 +333,12 @@ class RunCard:
             ui.download.content(self.predicted.read_bytes(), "predictions.csv")
 
     def _download(self, name: str) -> None:
-        if self.folder is not None and (self.folder / name).is_file():
-            ui.download.content((self.folder / name).read_bytes(), name)
+        if self.folder is None or not (self.folder / name).is_file():
+            return
+        content = (self.folder / name).read_bytes()
+        if name == CONFIG:  # a table that was dropped here is to lie beside it
+            content = content.replace(f"{self.workspace.resolve()}/".encode(), b"")
+        ui.download.content(content, name)
 
 
 def measures_html(result: Result) -> str:
@@ -348,7 +365,12 @@ def measures_html(result: Result) -> str:
 
 
 def coefficients_html(result: Result) -> str:
-    """Return one row per feature, one column per cluster; of a softmax model one column per cluster and class."""
+    """Return one row per feature, one column per cluster; of a softmax model one column per cluster and class.
+
+    In the table's units with an interval where standard errors are known, else of encoded features.
+    """
+    if result.fits is not None and not result.classes:
+        return _intervals_html(result)
     classes = result.classes or 1
     names = list(result.feature_names or [f"x{place}" for place in range(result.features)])
     if result.intercept and len(names) < result.features:
@@ -361,6 +383,37 @@ def coefficients_html(result: Result) -> str:
             columns.append(model[place])
     rows = [[name, *(f"{column[place]:.4g}" for column in columns)] for place, name in enumerate(names)]
     return table_html(header, rows[:MOST_COEFFICIENTS], frozenset(range(1, len(header))))
+
+
+def _intervals_html(result: Result) -> str:
+    """Return estimates with their 95 % intervals; those that do not contain 0 stand out."""
+    rows: dict[str, dict[str, tuple[str, str]]] = {}
+    for row in listed_coefficients(result).head(MOST_COEFFICIENTS).iter_rows(named=True):
+        feature = row["feature"] + (f", against {row['reference']}" if row["reference"] else "")
+        low, high = row["low"], row["high"]
+        sure = low is not None and (low > 0 or high < 0)
+        value = row["coefficient"] if row["estimate"] is None else row["estimate"]
+        text = f"{value:.4g}" + ("" if low is None else f" [{low:.3g}, {high:.3g}]")
+        rows.setdefault(feature, {})[row["cluster"]] = (text, "differs" if sure else "")
+    header = ["feature", *result.cluster_ids]
+    cells = [[name, *(own.get(cluster, "–") for cluster in result.cluster_ids)] for name, own in rows.items()]
+    table = table_html(header, cells, frozenset(range(1, len(header))))
+    return f"{table}<div class='note'>{html.escape(UNITS)} {html.escape(result.fits_note)}</div>"
+
+
+def found_html(result: Result) -> str:
+    """Return the pictures of who belongs to whom, who learned from whom, and how columns act; and what they come to."""
+    drawn = [picture for picture in (membership(result), learned(result), *effects(result)) if picture is not None]
+    pictures = "".join(
+        f"<figure><figcaption>{html.escape(one.title)}</figcaption>{one.svg}"
+        f'<div class="note">{html.escape(one.words)}</div></figure>'
+        for one in drawn
+    )
+    keys = "".join(
+        f'<span><i style="background:{colour}"></i>{html.escape(name)}</span>' for colour, name in legend(result).keys
+    )
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in result.notes)
+    return f'{notes}<div class="found">{pictures}</div>' + (f'<div class="keys">{keys}</div>' if drawn else "")
 
 
 def predictions_html(path: Path) -> str:

@@ -13,6 +13,7 @@ from nicegui import json as page_json
 from nicegui import ui
 from nicegui.client import Client
 
+from pgfl.privacy.card import PrivacyCard
 from pgfl.studio.charts import BLUE, Theme, theme
 
 VIEWS = {"/": "Play", "/data": "Your data", "/runs": "Runs", "/network": "Network"}
@@ -194,3 +195,28 @@ def table_html(header: list[str], rows: list[list[Any]], numbers: frozenset[int]
     head = "".join(cell("th", place, value) for place, value in enumerate(header))
     body = "".join("<tr>" + "".join(cell("td", p, v) for p, v in enumerate(row)) + "</tr>" for row in rows)
     return f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+class Promise:
+    """The privacy card of a training: its lines, a bar of the budget, and its text to paste."""
+
+    def __init__(self) -> None:
+        self._card: PrivacyCard | None = None
+        with ui.element("div").classes("promise") as self.box:
+            self.lines = ui.html("", sanitize=False).props('id="privacy-card"')
+            button("Copy as text", "content_copy", self._copy).tooltip("For a record of processing, for example")
+        self.show(None)
+
+    def show(self, card: PrivacyCard | None) -> None:
+        """Show a card; nothing without one."""
+        self._card = card
+        self.box.set_visibility(card is not None)
+        if card is None:
+            return
+        spent = "" if card.spent is None else f'<div class="budget"><i style="width:{100 * card.spent:.1f}%"></i></div>'
+        lines = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in card.lines)
+        self.lines.content = f"{spent}<dl>{lines}</dl>"
+
+    def _copy(self) -> None:
+        if self._card is not None:
+            show_text("Privacy card", self._card.text())

@@ -22,6 +22,15 @@ from pgfl.studio.controls import TRUST_WORDS
 from pgfl.studio.shell import card, note
 
 PLACES = ("client", "server", "cluster")
+SHAPES = {
+    "map": (
+        "columns act as",
+        {"": "straight lines", "auto": "whatever pays", "curves": "curves", "products": "lines and their products"},
+    ),
+    "clusters": ("clusters", {"": "as the table names them", "found": "found from models"}),
+    "learn": ("a cluster learns", {"": "by itself", "auto": "from others where that helps"}),
+}
+"""What models are made of, as choices: the label of each, and its values in words; the first is the default."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,9 @@ class TableForm:
     cluster: str = ""
     epsilon: str = ""
     trust: str = Trust.level
+    map: str = ""
+    clusters: str = ""
+    learn: str = ""
     declared: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -52,6 +64,7 @@ class TableForm:
         pairs = (text.partition("=") for text in bounds)
         known = {key: named[key] for key in ("target", *PLACES, "epsilon") if named.get(key)}
         known |= {"trust": named["trust"]} if named.get("trust") in get_args(Level) else {}
+        known |= {key: named[key] for key, (_, options) in SHAPES.items() if named.get(key) in options}
         return cls(table, **known, declared={name: value for name, _, value in pairs if value})
 
     def address(self) -> str:
@@ -59,6 +72,7 @@ class TableForm:
         plain = [(key, getattr(self, key)) for key in ("table", "target", *PLACES, "epsilon")]
         pairs = [(key, value) for key, value in plain if value]
         pairs += [("trust", self.trust)] if self.epsilon and self.trust != Trust.level else []
+        pairs += [(key, getattr(self, key)) for key in SHAPES if getattr(self, key)]
         return "/data" + (
             "?" + urlencode([*pairs, *(("bounds", f"{k}={v}") for k, v in self.declared.items())]) if pairs else ""
         )
@@ -78,7 +92,11 @@ class TableForm:
                 raise ConfigError(f"`privacy.epsilon` must be a number; got {self.epsilon!r}.") from None
         declared = {name: declaration(name, text, facts) for name, text in self.declared.items() if text.strip()}
         path = str(Path(self.table).expanduser().resolve())
-        return draft_config(facts, InitOptions(path, None, epsilon, declared, cast(Level, self.trust)))
+        options = InitOptions(
+            path, None, epsilon, declared, cast(Level, self.trust), map=self.map or None,
+            discover=bool(self.clusters), learn=bool(self.learn),
+        )  # fmt: skip
+        return draft_config(facts, options)
 
 
 def declaration(name: str, text: str, facts: TableFacts) -> Column:
@@ -158,6 +176,8 @@ class ColumnsCard:
                 self.epsilon.style("width: 130px")
                 self.trust = ui.select(TRUST_WORDS, label="trust level", value=form.trust)
                 self.trust.props("dense outlined options-dense").style("width: 270px")
+            with ui.element("div").classes("tools"):
+                self.shapes = {key: self._shape_field(key) for key in SHAPES}
             self.private.on_value_change(self._privacy_switched)
             self.epsilon.on("blur", self._epsilon_typed).on("keydown.enter", self._epsilon_typed)
             self.trust.on_value_change(lambda event: self._change(trust=event.value))
@@ -186,6 +206,12 @@ class ColumnsCard:
         entry = ui.select([], label=key, clearable=key != "target").props("dense outlined options-dense")
         entry.on_value_change(lambda event: self._change(**{key: event.value or ""}))
         return entry.style("min-width: 150px")
+
+    def _shape_field(self, key: str) -> ui.select:
+        label, options = SHAPES[key]
+        entry = ui.select(options, label=label, value=getattr(self.form, key)).props("dense outlined options-dense")
+        entry.on_value_change(lambda event: self._change(**{key: event.value or ""}))
+        return entry.style("min-width: 210px")
 
     def _column_table(self, facts: TableFacts) -> None:
         with ui.element("table").classes("plain"):

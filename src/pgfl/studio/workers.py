@@ -23,6 +23,7 @@ from pgfl.drawing.networks import server_places
 from pgfl.errors import ConfigError
 from pgfl.experiment import run
 from pgfl.federation.federation import Federation
+from pgfl.privacy.card import PrivacyCard
 from pgfl.simulate.engines import engine_kind
 from pgfl.simulate.observers import Observer
 
@@ -151,7 +152,7 @@ class Played:
     step_size: float | None
     verdict: str | None
     tone: str
-    guarantee: str | None
+    card: PrivacyCard | None
     epsilon: float | None  # the worst client's
     spent: tuple[tuple[str, str, float, int], ...] = ()  # client, cluster, ε, releases
     warnings: tuple[str, ...] = ()
@@ -185,7 +186,7 @@ def play(config: Config, *, details: bool = True, wanted: Callable[[], bool] = l
         step_size=result.step_size,
         verdict=result.verdict.text if result.verdict else None,
         tone=result.verdict.tone if result.verdict else "mixed",
-        guarantee=None if (card := result.privacy_card) is None else card.headline,
+        card=result.privacy_card,
         epsilon=max((row[2] for row in spent), default=None),
         spent=spent,
         warnings=tuple(result.warnings),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgfl.algorithms.algorithms import PGFL, Algorithm, ExactMixing
-from pgfl.arrays import Floats
+from pgfl.drawing.networks import DrawnNetwork
 from pgfl.federation.federation import Federation
 from pgfl.lab.paper import learned_weights
 from pgfl.lab.paper.conditions import GUARANTEED, SCHEDULED, TAU, X_NORM, Kind
@@ -26,28 +26,35 @@ if TYPE_CHECKING:
 
 
 CLUSTERS = (BLUE, RED, GREEN)
-REACH = 0.17
 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """Servers at places where edges are short; clients on a ring around their server."""
+    """Servers, numbered as everywhere, and their clients around them."""
 
     federation: Federation
     size: tuple[float, float] = (4.6, 4.2)
 
     def draw(self, axes: Axes) -> None:
         """Edges below, servers numbered, clients as dots."""
-        federation, places = self.federation, self._places()
+        federation = self.federation
+        drawn = DrawnNetwork(
+            federation.server_ids,
+            federation.graph.edges,
+            federation.client_ids,
+            federation.cluster_ids,
+            federation.client_server,
+            federation.client_cluster,
+        )
         for a, b in federation.graph.edges:
-            axes.plot(*places[[a, b]].T, color=GREY, linewidth=0.9, zorder=1)
-        for server, (x, y) in enumerate(places):
+            axes.plot(*drawn.servers[[a, b]].T, color=GREY, linewidth=0.9, zorder=1)
+        for server, (x, y) in enumerate(drawn.servers):
             axes.plot(x, y, "s", color="white", markeredgecolor=INK, markersize=10, zorder=3)
-            axes.annotate(str(server + 1), (x, y), ha="center", va="center", fontsize=7, zorder=4)
-        rings = self._rings(places)
+            axes.annotate(str(server), (x, y), ha="center", va="center", fontsize=7, zorder=4)
         for q, (name, colour) in enumerate(zip(federation.cluster_ids, CLUSTERS, strict=False)):
-            mine = rings[federation.client_cluster == q]
+            mine = drawn.clients[federation.client_cluster == q]
             axes.plot(*mine.T, "o", color=colour, markersize=3.4, zorder=2, label=f"{name} ({len(mine)} clients)")
+        axes.invert_yaxis()
         axes.set_axis_off()
         axes.set_aspect("equal")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.01), ncols=3)
@@ -64,24 +71,6 @@ class Map:
             }
         for a, b in federation.graph.edges:
             yield {"edge from": federation.server_ids[a], "edge to": federation.server_ids[b]}
-
-    def _places(self) -> Floats:
-        import networkx
-
-        graph = networkx.Graph()
-        graph.add_nodes_from(range(len(self.federation.server_ids)))
-        graph.add_edges_from(self.federation.graph.edges.tolist())
-        placed = networkx.kamada_kawai_layout(graph)
-        return np.array([placed[server] for server in graph])
-
-    def _rings(self, places: Floats) -> Floats:
-        federation, rings = self.federation, np.empty((self.federation.size, 2))
-        for server, centre in enumerate(places):
-            members = np.flatnonzero(federation.client_server == server)
-            members = members[np.argsort(federation.client_cluster[members], kind="stable")]
-            turn = 2.0 * np.pi * np.arange(len(members)) / max(len(members), 1)
-            rings[members] = centre + REACH * np.stack([np.cos(turn), np.sin(turn)], axis=1)
-        return rings
 
 
 class Network:

@@ -1,4 +1,4 @@
-"""`reproduction.md`: the verdicts and the pictures on one page, made by the command."""
+"""`reproduction.md`: the verdicts on one page, and the pictures on pages below it, made by the command."""
 
 from __future__ import annotations
 
@@ -71,15 +71,38 @@ def weak_privacy(text: str) -> str | None:
     )
 
 
+PAGES = {
+    "figures": ("Figures of the paper", r"fig\d+|network"),
+    "theorems": ("Theorems of the paper", r"theorem\d+"),
+    "further": ("Beyond the paper", ".*"),
+}
+"""Pages of pictures by file name: a title, and which items stand there unless a page before has them."""
+
+
 def write(command: str, outcomes: Sequence[Outcome], effort: Effort, folder: Path) -> Path:
-    """The page of a folder of pictures, beside it: FOLDER.md."""
+    """Write the page of a folder of pictures beside it, FOLDER.md, and the pages with the pictures into the folder."""
     path = folder.parent / f"{folder.name}.md"
     path.write_text("\n".join(_lines(command, outcomes, effort, folder.name)) + "\n", encoding="utf-8")
+    for page, (title, _) in PAGES.items():
+        if own := [outcome for outcome in outcomes if page_of(outcome.name) == page]:
+            lines = (f"# {title}", "", f"The verdicts are on [one page](../{folder.name}.md).", "", *_pictures(own))
+            (folder / f"{page}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def page_of(item: str) -> str:
+    """Return the page on which the pictures of an item stand.
+
+    >>> page_of("fig3"), page_of("theorem1"), page_of("affordable")
+    ('figures', 'theorems', 'further')
+    """
+    return next(page for page, (_, pattern) in PAGES.items() if re.fullmatch(pattern, item))
 
 
 def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str) -> Iterator[str]:
     yield "# The paper, reproduced"
+    yield ""
+    yield from scoreboard([claim.as_json() for outcome in outcomes for claim in outcome.claims])
     yield ""
     yield f"Written by `{command}`; do not edit. {_counts(effort)}"
     yield ""
@@ -90,8 +113,6 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
         "the 5 %. A claim that its interval does not support *does not hold*. *Holds where …* is read from a map, "
         "whose CSV is linked."
     )
-    yield ""
-    yield from scoreboard([claim.as_json() for outcome in outcomes for claim in outcome.claims])
     yield ""
     yield "## Verdicts"
     yield ""
@@ -108,12 +129,20 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
     for what, choice, why in REASONS:
         yield f"| {_cell(what)} | {_cell(choice)} | {_cell(why)} |"
     yield ""
+    yield "## Pictures"
+    yield ""
+    for outcome in outcomes:
+        yield f"- [{outcome.name}]({place}/{page_of(outcome.name)}.md): {outcome.title}"
+
+
+def _pictures(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """The picture of every item, its notes and its map."""
     for outcome in outcomes:
         yield f"## {outcome.name}: {outcome.title}"
         yield ""
-        yield f"![{outcome.title}]({place}/{outcome.name}.png)"
+        yield f"![{outcome.title}]({outcome.name}.png)"
         yield ""
-        yield f"[PDF]({place}/{outcome.name}.pdf) · [CSV]({place}/{outcome.name}.csv)"
+        yield f"[PDF]({outcome.name}.pdf) · [CSV]({outcome.name}.csv)"
         yield ""
         drawn = "\n".join(str(row) for panel in outcome.panels for row in panel.rows())
         for note in (*outcome.notes, *((weak,) if (weak := weak_privacy(words(drawn))) else ())):
@@ -125,9 +154,9 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
                 "distinguished from the limit."
             )
             yield ""
-            yield f"![map]({place}/{outcome.name}-map.png)"
+            yield f"![map]({outcome.name}-map.png)"
             yield ""
-            yield f"[PDF]({place}/{outcome.name}-map.pdf) · [CSV]({place}/{outcome.name}-map.csv)"
+            yield f"[PDF]({outcome.name}-map.pdf) · [CSV]({outcome.name}-map.csv)"
             yield ""
 
 
@@ -141,7 +170,8 @@ def _counts(effort: Effort) -> str:
 def _row(outcome: Outcome, claim: Claim, place: str) -> str:
     map_link = f" ([map]({place}/{claim.map}))" if claim.map else ""
     verdict = f"{MARKS[standing(claim.verdict, claim.here)]} **{claim.sentence}**{map_link}"
-    cells = (outcome.name, claim.claim, claim.measured, value_text(claim), verdict)
+    item = f"[{outcome.name}]({place}/{page_of(outcome.name)}.md)"
+    cells = (item, claim.claim, claim.measured, value_text(claim), verdict)
     return "| " + " | ".join(map(_cell, cells)) + " |"
 
 

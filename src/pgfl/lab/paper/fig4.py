@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pgfl.lab.paper.conditions import KINDS, PRINTED, TAU, Kind
 from pgfl.lab.paper.experiments import Experiment, Trial
+from pgfl.lab.paper.figures import EVEN_MARK, EVEN_NOTE, final, maps_and_curves, noise_and_privacy, points_against
 from pgfl.lab.paper.figures import ROUNDS_AGAINST_A_SETTING as ROUNDS
-from pgfl.lab.paper.figures import final, maps_and_curves, noise_and_privacy, points_against
 from pgfl.lab.paper.items import Effort, Lookup
 from pgfl.lab.paper.judging import claim, difference_db, judged_on, worst
 from pgfl.lab.paper.maps import Grid
@@ -15,7 +15,6 @@ from pgfl.lab.paper.plots import RED
 TAUS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8)
 QUICK_TAUS = (0.0, 0.2, 0.4, 0.8)
 INSIDE = (0.1, 0.5)
-SWAP = 2.0 / 3.0
 
 
 class Figure4:
@@ -56,7 +55,7 @@ class Figure4:
             )  # fmt: skip
             maps += [gains, losses]
             found = {tau: measured(trial) for tau, trial in self.trials(effort, kind).items()}
-            panels.append(points_against(kind.title, r"$\tau$", found, RED, marks=((SWAP, "clusters swap"),)))
+            panels.append(points_against(kind.title, r"$\tau$", found, RED, marks=(EVEN_MARK,)))
             inside = [tau for tau in found if INSIDE[0] < tau < INSIDE[1]]
             gain = worst([difference_db(final(found[tau]), final(found[0.0]), len(inside)) for tau in inside])
             largest = max(found)
@@ -77,7 +76,7 @@ class Figure4:
                           f"{beside.value:+.2f} dB)", loss, "dB", loss.above()),
                     losses, "fig4-map"),
             ]  # fmt: skip
-        notes = [f"The point τ = {TAU:g} is round {ROUNDS} of the same runs as in Fig. 3."]
+        notes = [f"The point τ = {TAU:g} is round {ROUNDS} of the same runs as in Fig. 3.", EVEN_NOTE]
         return Outcome(self.name, self.title, panels, claims, notes, maps)
 
 

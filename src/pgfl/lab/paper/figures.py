@@ -29,6 +29,13 @@ LOOKS = {
     rf"{TAU_FIXED}, $\mathcal{{E}} = \emptyset$": Look(ORANGE, ":", "s"),
 }
 ROUND, NMSD = "round $n$", "NMSD [dB]"
+EVEN = 2.0 / 3.0
+"""With three clusters, the τ at which each of them gets the same average of all."""
+EVEN_MARK = (EVEN, "all clusters equal")
+EVEN_NOTE = (
+    "At τ = 2/3 every one of three clusters gets the same average of all; beyond it, each of the other clusters weighs "
+    "more in a cluster's model than the cluster itself."
+)
 
 
 def final(found: Measured) -> Floats:

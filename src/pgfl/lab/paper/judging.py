@@ -122,7 +122,8 @@ class Claim:
     def sentence(self) -> str:
         """The verdict as a reader sees it."""
         if self.verdict == "holds where …":
-            return f"holds where {self.where}" if self.here else f"not at the drawn setting; holds where {self.where}"
+            here = "holds at the drawn setting, and around it" if self.here else "not at the drawn setting; holds"
+            return f"{here} where {self.where}"
         return self.verdict if self.decided else f"{self.verdict} (not decided by {self.runs} runs)"
 
 

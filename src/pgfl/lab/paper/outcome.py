@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pgfl.errors import ResultError
 from pgfl.lab.paper.judging import Claim
-from pgfl.lab.paper.plots import GREY, INK, Row, words
+from pgfl.lab.paper.plots import GREY, INK, Heat, Row, map_keys, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,6 +118,8 @@ def draw(panels: Sequence[Drawable], stem: Path) -> None:
                 axes.set_title(f"({letter}) {axes.get_title()}")
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
+        if all(isinstance(panel, Heat) for panel in panels):
+            figure.legend(handles=map_keys(), loc="outside lower center", ncols=3, fontsize=7)
         figure.savefig(stem.with_suffix(".png"), dpi=DPI, metadata={"Software": None})
         figure.set_layout_engine("none")  # the PDF has the same layout; to find it takes as long as drawing
         figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None, "Producer": None, "Creator": None})

@@ -86,8 +86,8 @@ class Lines:
         for at, meaning in self.marks:
             axes.axvline(at, color=GREY, linewidth=0.6, linestyle=":")
             axes.annotate(
-                meaning, (at, 0.02), xycoords=("data", "axes fraction"), fontsize=6.5, color=GREY, rotation=90,
-                ha="right", va="bottom",
+                meaning, (at, 0.3), xycoords=("data", "axes fraction"), fontsize=6.5, color=GREY, rotation=90,
+                ha="right", va="center",
             )  # fmt: skip
         for text, x, y in zip(self.point_labels, self.series[0].x, self.series[0].y, strict=False):
             axes.annotate(text, (x, y), (0, 6), textcoords="offset points", fontsize=6.5, color=INK, ha="center")
@@ -178,6 +178,17 @@ class Heat:
                     "high": self.high[row, column],
                     "holds": "yes" if self.holds[row, column] else "no",
                 }
+
+
+def map_keys() -> list[Any]:
+    """Return the legend of maps: what the colours and the brackets of their cells say."""
+    from matplotlib.patches import Patch
+
+    return [
+        Patch(facecolor="#6aaed6", label="claim holds"),
+        Patch(facecolor="#ef9b7a", label="does not hold"),
+        Patch(alpha=0.0, label="(in brackets): undecided"),
+    ]
 
 
 @dataclass(frozen=True, eq=False)

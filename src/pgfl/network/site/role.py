@@ -103,13 +103,14 @@ class Movement:
             return Verdict("diverging", sentence, "Look for clients or neighbours that send nonsense; see [bounds].")
         far, last = remaining(self.windows), self.windows[-1]
         figures = {"distance": far.total, "drift": far.drift, "spread": far.spread}
-        noise = f"single rounds differ from their average by {far.spread:.1%}, noise included"
+        noise = f"single rounds differ from their average by {100 * far.spread:.1f} %, noise included"
         if far.drift <= SETTLED:
-            sentence = f"The models have settled: they are within {far.drift:.1%} of where they are heading; {noise}."
+            sentence = (
+                f"The models have settled: they are within {100 * far.drift:.1f} % of where they are heading; {noise}."
+            )
             return Verdict("converged", sentence, "", figures)
-        sentence = (
-            f"After round {last.end} of {rounds} the models are still about {far.drift:.0%} away from their limit"
-        )
+        away = f"about {100 * far.drift:.0f} % away from their limit"
+        sentence = f"After round {last.end} of {rounds} the models are still {away}"
         return Verdict("not yet", f"{sentence}; {noise}.", "", figures)
 
 

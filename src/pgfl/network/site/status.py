@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pgfl.network.site.role import LEAST_ROUNDS, Movement
 from pgfl.network.site.settings import SiteSettings
 from pgfl.network.site.store import LOCK, STORE, SiteStore
 from pgfl.network.site.trustee import LEDGERS
+from pgfl.privacy.card import NOT_COVERED, PrivacyCard
 from pgfl.privacy.ledger.ledger import Ledger
 
 
@@ -117,6 +119,7 @@ def page_of_site(settings: SiteSettings) -> str:
         style=STYLE.trusted("page.css"),
         subtitle=_subtitle(settings, status),
         verdict=verdict,
+        privacy=_privacy(settings, status),
         notices=[*([] if verdict else [early]), *_notices(status, history)],
         plots=_plots(history),
         clients=_clients(status),
@@ -137,6 +140,33 @@ def _subtitle(settings: SiteSettings, status: Row) -> list[str]:
         counted(len(settings.training.clusters), "cluster"),
         f"trust {settings.training.privacy.trust}",
         f"pgfl {__version__}",
+    ]
+
+
+def _privacy(settings: SiteSettings, status: Row) -> list[tuple[str, str]]:
+    """Return the lines of the privacy card: of the client that spent most where this site keeps the accounts.
+
+    A client that trusts nobody keeps its own account, and the site sees its releases only.
+    """
+    trust = settings.training.privacy.level
+    promise, training = trust.promise, settings.training.digest[:16]
+    known = [client for client in status["clients"] if client["epsilon"] is not None]
+    if known:
+        worst = max(known, key=lambda client: float(client["epsilon"]))
+        card = PrivacyCard(
+            label=promise.label, epsilon=worst["epsilon"], delta=worst["delta"], unit=promise.unit,
+            against=promise.against, assuming=promise.assuming, not_covered=promise.not_covered,
+            releases=worst["releases"], noise="secure", date=f"{datetime.now():%Y-%m-%d}", version=__version__,
+            config=training,
+        )  # fmt: skip
+        return card.lines
+    uncovered = "; ".join((promise.not_covered, *NOT_COVERED))
+    return [
+        ("Guarantee", promise.label),
+        ("Budget spent", "each client keeps its own account, and this site does not see it: `pgfl client status`"),
+        ("Not covered", uncovered),
+        ("Made", f"{datetime.now():%Y-%m-%d}, pgfl {__version__}"),
+        ("Config", training),
     ]
 
 
@@ -162,24 +192,30 @@ def _plots(history: Sequence[Row]) -> list[dict[str, Any]]:
     with np.errstate(divide="ignore"):
         decibels = 10.0 * np.log10(apart)
     first, second = cluster_colour(0), cluster_colour(1)
+    counts = [("accepted", first, rounds, accepted), ("late", second, rounds, late)]
     found = [
         (
             "Disagreement",
             curves_svg("disagreement", "dB", [("", first, rounds, decibels)]),
             "Between what this site and its neighbours published, relative to the models' size.",
+            [],
         ),
         (
             "Clients",
-            curves_svg("clients", "", [("accepted", first, rounds, accepted), ("late", second, rounds, late)]),
+            curves_svg("clients", "", counts),
             "How many answers were used in each round, and how many were late.",
+            [(colour, name) for name, colour, _, _ in counts],
         ),
         (
             "Time",
             curves_svg("round", "s", [("", first, rounds[1:], seconds[1:])]),
             "From the end of one round to the end of the next.",
+            [],
         ),
     ]
-    return [{"title": title, "svg": svg, "words": words} for title, svg, words in found if svg is not None]
+    return [
+        {"title": title, "svg": svg, "words": words, "legend": legend} for title, svg, words, legend in found if svg
+    ]
 
 
 def _clients(status: Row) -> dict[str, Any]:

@@ -24,6 +24,8 @@ MOST_CURVES = MOST_COLOURS
 MOST_POINTS = 1_000
 BAND = (0.1, 0.9)
 ROSE = 0.02
+EQUAL = 1e-9  # a relative difference of spent ε below which all clients have spent the same
+ROUNDING = -250.0  # dB: what never rises above it is what rounding leaves of an equality
 RISES = (
     "That it rises at the end is no sign of divergence: the objective is that of each cluster alone, and models that "
     "average over servers, borrow from other clusters or carry noise settle on another point than its minimum."
@@ -89,7 +91,7 @@ def _learning(result: Result) -> Iterator[Panel]:
 
 def _convergence(result: Result) -> Iterator[Panel]:
     residuals = [("primal_residual", "primal", CLUSTER_COLOURS[0]), ("dual_residual", "dual", CLUSTER_COLOURS[1])]
-    yield _panel(result, "Movement of the models (ADMM residuals)", "dB", residuals)
+    yield _panel(result, "Movement of the models (residuals)", "dB", residuals)
     distances = [
         ("disagreement", "disagreement among servers", CLUSTER_COLOURS[2]),
         ("distance", "distance to the cluster optimum", CLUSTER_COLOURS[3]),
@@ -104,7 +106,7 @@ def _panel(result: Result, title: str, unit: str, names: list[tuple[str, str, st
         for metric, name, colour in names
         if metric in result.metrics
     )
-    found = tuple(curve for curve in curves if np.isfinite(curve.y).any())
+    found = tuple(curve for curve in curves if (curve.y > ROUNDING if unit == "dB" else np.isfinite(curve.y)).any())
     rises = bool(found) and title == "Objective" and _rises(found[0].y)
     return Panel(title, unit, result.rounds[kept], found, RISES if rises else "")
 
@@ -201,7 +203,11 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_spending(axes: Axes, values: AnyFloats) -> None:
-    axes.hist(values, bins=min(30, max(5, int(np.sqrt(len(values))))), color=CLUSTER_COLOURS[0], alpha=0.8)
+    if np.ptp(values) <= EQUAL * values.max():  # bins would begin at the value, and seem to lie above it
+        axes.bar([values.max()], [len(values)], width=0.05 * values.max(), color=CLUSTER_COLOURS[0], alpha=0.8)
+        axes.set_xlim(0.0, 1.5 * values.max() or 1.0)
+    else:
+        axes.hist(values, bins=min(30, max(5, int(np.sqrt(len(values))))), color=CLUSTER_COLOURS[0], alpha=0.8)
     axes.axvline(values.max(), color=CLUSTER_COLOURS[1], linewidth=1.4, label=f"worst client: {values.max():.3g}")
     axes.axvline(float(np.median(values)), color=GREY, linewidth=1.4, label=f"median client: {np.median(values):.3g}")
     axes.set_axisbelow(True)

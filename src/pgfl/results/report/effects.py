@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from pgfl.arrays import Floats
@@ -10,6 +12,9 @@ from pgfl.federation.columns import NumberColumn
 from pgfl.results.report.curves import MOST_CURVES
 from pgfl.results.report.pictures import Picture
 from pgfl.results.result import Result
+
+if TYPE_CHECKING:
+    import polars
 
 POINTS, MOST_COLUMNS = 121, 24
 
@@ -48,6 +53,15 @@ def curved_columns(result: Result) -> tuple[str, ...]:
         for column, group in zip(encoding.columns, encoding.groups, strict=False)
         if isinstance(column, NumberColumn) and column.bounds is not None and group.size > len(column.feature_names)
     )
+
+
+def listed_coefficients(result: Result) -> polars.DataFrame:
+    """Return the table of coefficients without those of curves, which are drawn: single points of one say little."""
+    import polars
+
+    table, drawn = result.coefficients(), curved_columns(result)
+    at_point = polars.col("reference").is_not_null() & polars.col("feature").str.split("=").list.first().is_in(drawn)
+    return table.filter(~at_point.fill_null(value=False)) if drawn else table
 
 
 def drawn_features(result: Result) -> set[str]:

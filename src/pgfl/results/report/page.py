@@ -13,7 +13,7 @@ from pgfl.metrics import MEASURES
 from pgfl.results.coefficients import NAMES_OF_COLUMNS, cell_text
 from pgfl.results.measures import Figure
 from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
-from pgfl.results.report.effects import drawn_features, effects
+from pgfl.results.report.effects import drawn_features, effects, listed_coefficients
 from pgfl.results.report.figures import LABELS, figure, short, spent
 from pgfl.results.report.pictures import legend, membership, picture, pictures
 from pgfl.results.result import Result
@@ -48,7 +48,8 @@ def page(result: Result) -> str:
         coefficients=_coefficients(result),
         units=_in_units(result),
         outcome=_outcome(result),
-        notes=result.notes,
+        worth=_worth(result),
+        notes=[note for note in result.notes if result.alternatives is None or note != result.alternatives.sentence],
         network=picture(result),
         legend=legend(result),
         privacy=_privacy(result) if result.private else None,
@@ -119,6 +120,25 @@ def _measures(result: Result) -> dict[str, Any] | None:
     }
 
 
+def _worth(result: Result) -> dict[str, Any] | None:
+    """Return what simpler ways to split the same records reach on the same held-out rows: for all, and by cluster."""
+    found = result.alternatives
+    if found is None:
+        return None
+    clusters = list(found.clusters)[:MOST_COEFFICIENT_COLUMNS] if len(found.clusters) > 1 else []
+    columns = [found.whole, *(found.clusters[name] for name in clusters)]
+    best = [max(column.values()) for column in columns]
+    return {
+        "measure": LABELS[found.measure],
+        "columns": [EVERYONE, *clusters],
+        "rows": [
+            (way, [(figure(found.measure, one[way]), one[way] == top) for one, top in zip(columns, best, strict=True)])
+            for way in found.whole
+        ],
+        "sentence": found.sentence,
+    }
+
+
 def _coefficients(result: Result) -> dict[str, Any] | None:
     """Return the largest coefficients of every cluster's model by name, where the features have names."""
     names = result.feature_names
@@ -145,7 +165,10 @@ def _coefficients(result: Result) -> dict[str, Any] | None:
     return {
         "clusters": [(name, cluster_colour(index)) for index, name in enumerate(clusters)],
         "rows": [
-            (labels[at], [(f"{value:.3g}", f"{abs(value) / largest:.2f}") for value in models[:, at].tolist()])
+            (
+                labels[at],
+                [(f"{value:.3g}", f"{abs(value) / largest:.2f}", value < 0) for value in models[:, at].tolist()],
+            )
             for at in kept.tolist()
         ],
         "hidden": len(labels) - len(kept),
@@ -156,14 +179,24 @@ def _in_units(result: Result) -> dict[str, Any] | None:
     """Return coefficients in the table's units with their intervals, where standard errors are known."""
     if result.fits is None:
         return None
-    table = result.coefficients()
+    table = listed_coefficients(result)
     shown = table.head(MOST_TERMS)
     return {
-        "columns": [NAMES_OF_COLUMNS.get(name, name) for name in table.columns],
-        "rows": [[cell_text(cell) for cell in row] for row in shown.rows()],
+        "columns": ["effect", *(NAMES_OF_COLUMNS.get(name, name) for name in table.columns)],
+        "rows": [
+            (_sign(row["low"], row["high"]), [cell_text(cell) for cell in row.values()])
+            for row in shown.iter_rows(named=True)
+        ],
         "hidden": len(table) - len(shown),
         "note": result.fits_note,
     }
+
+
+def _sign(low: float | None, high: float | None) -> tuple[str, str]:
+    """Return whether an interval says that a coefficient raises or lowers the prediction, in a word, and its class."""
+    if low is None or high is None:
+        return "–", ""
+    return ("raises", "up") if low > 0 else ("lowers", "down") if high < 0 else ("unclear", "")
 
 
 def _outcome_row(name: str, colour: str, values: dict[str, float]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Picture(NamedTuple):
 
 def pictures(result: Result) -> list[Picture]:
     """Return everything that can be drawn of who belongs and learns where, and of a result's held-out rows."""
-    drawn = (membership(result), _learned(result), *_regression(result), _calibration(result), _fairness(result))
+    drawn = (membership(result), learned(result), *_regression(result), _calibration(result), _fairness(result))
     return [picture for picture in drawn if picture]
 
 
@@ -126,7 +126,7 @@ LEAST_NAMED = 0.005
 CELL, MOST_CELLS = 56, 12
 
 
-def _learned(result: Result) -> Picture | None:
+def learned(result: Result) -> Picture | None:
     """Return who learned from whom: a row per cluster, and in it a square for everyone that it learned from."""
     if result.weights is None or len(result.cluster_ids) < 2:
         return None
