@@ -305,6 +305,33 @@ def cluster_weights(
     return cluster_mixing(coupling, step * active) * active[..., :, None] + eye * (1.0 - active)[..., :, None]
 
 
+def uphill(model: Array, given: Array, weight: Array, towards: Array, rho: float, curvature: float) -> Array:
+    """`weight` times how far an estimate is from the model in the direction away from `towards`; a column.
+
+    `given` is `weight` times the mean contribution. Its noise was drawn after the model and `towards` were known, so a
+    step `towards` goes downhill where the mean over rounds is below 0.
+    """
+    xp = model.__array_namespace__()
+    square = xp.sum(towards**2, axis=-1, keepdims=True)
+    unit = towards / xp.sqrt(xp.where(square > 0, square, 1.0 + square))
+    return xp.sum((weight * model - given) * unit, axis=-1, keepdims=True) * (rho / curvature)
+
+
+def downhill_share(uphill: Array, towards: Array, variance: Array) -> Array:
+    """How much of their steps `towards` each other clusters take: none below one standard error of gain, all from two.
+
+    `uphill` (…, Q) is the mean of what `uphill` returns, and `variance` that of an estimate, per coordinate. Clusters
+    decide together, by the sum of their gains. A step that is taken too early costs more than one that comes late:
+    chance opens the way for as long as averages remember.
+    """
+    xp = towards.__array_namespace__()
+    square = xp.sum(towards**2, axis=-1)
+    gain = -xp.sum(xp.sqrt(square) * uphill, axis=-1)
+    error = xp.sqrt(xp.sum(square * variance, axis=-1))
+    share = gain / xp.where(error > 0, error, 1.0 + error) - 1.0
+    return xp.where(share < 0, 0.0 * share, xp.where(share > 1, 0.0 * share + 1.0, share))
+
+
 def learn_by_weights(weights: Array, models: Array) -> Array:
     """w_q ← Σ_r A_{qr} w_r, for models (…, Q, d)."""
     xp = models.__array_namespace__()

@@ -105,3 +105,20 @@ def test_a_half_leads_where_its_gradient_says():
     model, optimum = np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])
     contribution = model - CURVATURE * (model - optimum) / RHO
     np.testing.assert_allclose(eq.half_estimate(model, 0.25 * contribution, 0.25, RHO, CURVATURE), 0.25 * optimum)
+
+
+def test_uphill_is_the_component_of_an_estimate_away_from_a_step():
+    model, towards = np.array([[1.0, 2.0]]), np.array([[0.0, -3.0]])
+    given = model - np.array([[0.5, 0.25]])  # the gradient points to larger numbers: down is downhill
+    found = eq.uphill(model, 0.5 * given, 0.5, towards, RHO, CURVATURE)
+    np.testing.assert_allclose(found, [[-0.5 * 0.25 * RHO / CURVATURE]])
+    assert eq.uphill(model, given, 1.0, 0.0 * towards, RHO, CURVATURE).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(("gain", "share"), [(-5.0, 0.0), (0.5, 0.0), (1.5, 0.5), (3.0, 1.0)])
+def test_steps_that_do_not_surely_go_downhill_are_not_taken(gain, share):
+    """By the standard error of the clusters' common gain: clusters without a step say nothing."""
+    towards = np.array([[3.0, 4.0], [0.0, 0.0]])
+    found = eq.downhill_share(np.array([-2.0 * gain, 1e9]), towards, np.array([4.0, 4.0]))
+    assert found == pytest.approx(share)
+    assert eq.downhill_share(np.zeros(2), 0.0 * towards, np.zeros(2)) == 0.0

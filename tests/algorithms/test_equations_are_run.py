@@ -38,7 +38,7 @@ ALGORITHMS = (
     PGFL(2.0, 0.2),
     ExactMixing(2.0),
     OneStep(1.0, 0.1),
-    PGFL(2.0, Adaptive(1.0)),
+    PGFL(2.0, Adaptive(1.0, noised=True)),
     PGFL(9.0, client="gradient", full_records=5),
     FedAvg(0.02, 2),
 )

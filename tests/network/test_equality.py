@@ -115,7 +115,8 @@ def test_learned_weights_over_a_network_are_those_of_the_simulator_given_the_noi
     train_in_process(network)
     assert largest_difference(network) <= 1e-10
     halves = network.arrays(federation.server_ids[0])[1]["state.memory"]
-    assert (halves[:, -5:-1] > 0).all()  # both halves of both clusters are known, so that weights were learned
+    assert (halves[:, -6:-2] > 0).all()  # both halves of both clusters are known, so that weights were learned
+    assert halves[:, -1].any()  # and whether that goes downhill was asked
 
 
 @pytest.mark.parametrize("participants", ["all", 1])

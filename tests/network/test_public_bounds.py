@@ -291,14 +291,17 @@ def test_a_site_has_this_bound_unless_its_operator_says_otherwise():
 def test_a_neighbour_moves_learned_weights_no_further_than_its_models_may_be():
     """Estimates are clipped around this site's own, masses to [0, 1]; what is too short counts as nothing."""
     masses = np.array([0.5, 0.25, 0.5, 0.5, 1.0])
-    mine = np.concatenate([np.ones(8), masses])  # four averages of two numbers
+    mine = np.concatenate(
+        [np.ones(8), masses, [0.3]]
+    )  # four averages of two numbers, masses, and how far uphill it was
     own = Publication(3, 2, {"a": np.zeros(2)}, memory={"a": mine})
     honest = Publication(3, 2, {"a": np.zeros(2)}, memory={"a": mine * 1.01, "b": np.zeros(5)})
     kept = clipped_memory(own, honest, 2, 1.0, 3.0).memory
-    assert kept.keys() == {"a"} and np.allclose(kept["a"][:12], 1.01 * mine[:12])
-    lie = np.concatenate([np.full(8, 1e8), [7.0, -1.0, 0.5, 0.5, 9.0]])
+    assert kept.keys() == {"a"} and np.allclose(kept["a"][:12], 1.01 * mine[:12]) and np.isclose(kept["a"][13], 0.303)
+    lie = np.concatenate([np.full(8, 1e8), [7.0, -1.0, 0.5, 0.5, 9.0, -1e8]])
     found = clipped_memory(own, Publication(3, 2, {"a": np.zeros(2)}, memory={"a": lie}), 2, 1.0, 3.0).memory["a"]
-    assert found[8:].tolist() == [1.0, 0.0, 0.5, 0.5, 1.0] and not found[2:4].any()
+    assert found[8:13].tolist() == [1.0, 0.0, 0.5, 0.5, 1.0] and not found[2:4].any()
     for place, mass in ((0, 1.0), (2, 0.5), (3, 0.5)):
         part = slice(2 * place, 2 * place + 2)
         assert np.linalg.norm(found[part] / mass - mine[part] / masses[place]) <= 3.0
+    assert abs(found[13] - 0.3 / 0.75) <= 3.0

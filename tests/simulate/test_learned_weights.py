@@ -9,6 +9,7 @@ from pgfl import PGFL, ExactMixing, Huber, OneStep, Privacy, Result, Ridge, synt
 from pgfl.algorithms.schedules import Adaptive
 from pgfl.config import parse
 from pgfl.errors import ConfigError
+from pgfl.lab.paper.learned_weights import FamilyData
 from pgfl.simulate.checkpoint import Checkpoints
 
 SMALL = synthetic_regression(
@@ -304,3 +305,36 @@ def test_the_curvature_under_privacy_does_not_depend_on_records():
     for data in (one, other):
         train(data, Noted(5.0, "auto"), Huber(), rounds=1, privacy=LOCAL)
     assert len({value for value in seen if value is not None}) == 1
+
+
+def test_noised_steps_are_taken_only_if_later_gradients_agree():
+    """Sharing hides the noise of strangers, but pulls them together on their way: it is not worse than none."""
+    made = FamilyData(
+        0.0,
+        observation_noise=0.7,
+        families=3,
+        clusters=3,
+        x_norm=1.0,
+        samples=(50, 50),
+        servers=6,
+        clients_per_server=9,
+    )
+    privacy = Privacy(
+        epsilon=2.0, zeta=0.988, max_releases=60, index="release", x_norm=1.0, trust="site", contributors=1
+    )
+    alone, learned, unchecked = (
+        decibels(
+            train(
+                lambda run: made.federation(13_000, run),
+                PGFL(0.5, tau, client="gradient"),
+                Huber(0.001, kappa=1.25),
+                rounds=60,
+                runs=2,
+                seed=13_000,
+                privacy=privacy,
+                record_every=60,
+            )
+        )
+        for tau in (0.0, "auto", Adaptive(1.0 / 61.5))  # the last one does not look where gradients lead
+    )
+    assert learned < alone + 0.1 and unchecked > alone + 0.5

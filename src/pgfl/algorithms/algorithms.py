@@ -240,7 +240,7 @@ class PGFL(Algorithm):
         """The client's step, and what the servers of this algorithm do."""
         server = self.server()
         if isinstance(self.tau, Adaptive):
-            server = LearnedWeights(server, self.rho, self.tau.curvature)
+            server = LearnedWeights(server, self.rho, self.tau.curvature, self.tau.noised)
         return self._client(), server
 
     def server(self) -> ServerRule:

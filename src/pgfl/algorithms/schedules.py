@@ -25,10 +25,11 @@ LATE_ROUNDS = 16  # in which a late answer counts at most: gradients of long ago
 class Adaptive:
     """`tau = "auto"`: weights between clusters are estimated from released models, given the losses' mean curvature.
 
-    `train` finds the curvature (see `simulate.curvature`); until then it is None.
+    `train` finds the curvature (see `simulate.curvature`); until then it is None. `noised`: releases carry noise.
     """
 
     curvature: float | None = None
+    noised: bool = False
 
     def __post_init__(self) -> None:
         if self.curvature is not None and not (np.isfinite(self.curvature) and self.curvature > 0):

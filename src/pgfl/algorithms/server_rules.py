@@ -274,7 +274,17 @@ def _learn_across_clusters(mixed: Array, neighbourhood: Neighbourhood, tau: floa
 MEMORY = 2.0  # of the lasting averages, in memories of the models themselves
 LEAST_ROUNDS = 8.0  # that are remembered: with fewer, what far servers know would be forgotten on its way
 LEAST_MASS = 1e-6  # of a half, below which it has contributed next to nothing
-COLUMNS = 5  # the masses of the four averages, and that of all rounds
+MASSES = 5  # of the four averages, and that of all rounds
+COLUMNS = MASSES + 1  # and how far uphill it was to what other clusters would have taught
+
+
+class _Kept(NamedTuple):
+    """What servers remember, (S, Q, …): two halves' estimates, recent and lasting, masses, and 1 where all is known."""
+
+    recent: tuple[Array, Array]
+    lasting: tuple[Array, Array]
+    masses: list[Array]
+    active: Array
 
 
 @dataclass(frozen=True)
@@ -285,11 +295,15 @@ class LearnedWeights(ServerRule):
     the clients lead, once for as long as models remember a step and once twice as long, and publishes that with
     its models, so that the averages are those of the whole network. How far clusters are apart and how well they are
     known follows from the halves: see `equations.cluster_weights`. `curvature` is the mean curvature of the losses.
+
+    Where releases are `noised`, a step towards other clusters must go downhill for the gradients that come after it:
+    noise is shared to average it, but models that are far from their optima must not be pulled together on their way.
     """
 
     base: ServerRule
     rho: float
     curvature: float | None
+    noised: bool = False
 
     compares_halves: ClassVar[bool] = True
 
@@ -327,7 +341,7 @@ class LearnedWeights(ServerRule):
         return max(1.0, self.rho / self.curvature) if self.curvature else 1.0
 
     def published_length(self, length: int) -> int:
-        """A model, four averages and their masses."""
+        """A model, four averages, their masses and how far uphill it was."""
         return self.base.published_length(length) + 4 * length + COLUMNS
 
     def start(self, zeros: Array) -> ServerState:
@@ -347,12 +361,17 @@ class LearnedWeights(ServerRule):
             for half, weight in zip((halves.first, halves.second), weights, strict=True)
         ]
         memory, length, ones = state["memory"], aggregate.shape[-1], 0.0 * weights[0] + 1.0
+        rose = 0.0 * ones
+        if self.noised:
+            steps = neighbourhood.at_pairs(self._suggested(state["model"], memory, neighbourhood))
+            both, whole = share * (halves.first + halves.second), weights[0] + weights[1]
+            rose = eq.uphill(state["model"], both, whole, steps, self.rho, self.curvature)
         parts = [
             eq.remembered(memory[..., : 2 * length], xp.concat(given, axis=-1), recent),
             eq.remembered(memory[..., 2 * length : 4 * length], xp.concat(given, axis=-1), lasting),
-            eq.remembered(memory[..., 4 * length : -3], xp.concat(weights, axis=-1), recent),
-            eq.remembered(memory[..., -3:-1], xp.concat(weights, axis=-1), lasting),
-            eq.remembered(memory[..., -1:], ones, recent),
+            eq.remembered(memory[..., 4 * length : -4], xp.concat(weights, axis=-1), recent),
+            eq.remembered(memory[..., -4:-2], xp.concat(weights, axis=-1), lasting),
+            eq.remembered(memory[..., -2:], xp.concat([ones, rose], axis=-1), recent),
         ]
         rest = {name: values for name, values in state.items() if name != "memory"}
         if isinstance(self.base, CorrectedRule):  # learning after the correction would add up from round to round
@@ -373,22 +392,39 @@ class LearnedWeights(ServerRule):
         return {**rest, "memory": memory}
 
     def _learned(self, models: Array, memory: Array, neighbourhood: Neighbourhood) -> Array:
-        weights = self.weights(memory, neighbourhood)
-        return neighbourhood.at_pairs(eq.learn_by_weights(weights, neighbourhood.at_servers(models)))
+        return neighbourhood.at_pairs(neighbourhood.at_servers(models) + self._steps(models, memory, neighbourhood))
+
+    def _steps(self, models: Array, memory: Array, neighbourhood: Neighbourhood) -> Array:
+        """The steps towards other clusters that are taken, (S, Q, d)."""
+        steps = self._suggested(models, memory, neighbourhood)
+        return self._share(steps, memory, neighbourhood)[..., None, None] * steps if self.noised else steps
+
+    def _suggested(self, models: Array, memory: Array, neighbourhood: Neighbourhood) -> Array:
+        """The steps that the weights of a round lead to."""
+        held = neighbourhood.at_servers(models)
+        return eq.learn_by_weights(self._weights(memory, neighbourhood), held) - held
+
+    def _share(self, steps: Array, memory: Array, neighbourhood: Neighbourhood) -> Array:
+        """How much of the suggested steps servers take, (S,)."""
+        kept = self._kept_of(memory, neighbourhood)
+        rose = neighbourhood.at_servers(memory)[..., -1] / (kept.masses[0] + kept.masses[1])
+        variance = eq.variance_of_mean(*kept.recent, kept.masses[0], kept.masses[1])
+        return eq.downhill_share(rose * kept.active, steps, variance * kept.active)
 
     def settled_shares(self, state: ServerState, neighbourhood: Neighbourhood) -> Array:
         """What each cluster's own data have in every model once rounds have settled: (I + R/h̄)⁻¹, (S, Q, Q)."""
-        return self.weights(state["memory"], neighbourhood, settled=True)
+        memory = state["memory"]
+        weights = self._weights(memory, neighbourhood, settled=True)
+        if not self.noised:
+            return weights
+        share = self._share(self._suggested(state["model"], memory, neighbourhood), memory, neighbourhood)
+        eye = weights.__array_namespace__().eye(weights.shape[-1], dtype=weights.dtype)
+        return eye + share[..., None, None] * (weights - eye)
 
-    def weights(self, memory: Array, neighbourhood: Neighbourhood, *, settled: bool = False) -> Array:
-        """The weights between the clusters of every server, (S, Q, Q): of one round or, `settled`, of all."""
-        assert self.curvature is not None
-        recent, lasting = self.kept
+    def _kept_of(self, memory: Array, neighbourhood: Neighbourhood) -> _Kept:
         length = (memory.shape[-1] - COLUMNS) // 4
-        slowed = self.base.slowed(neighbourhood) if not settled else 1.0
-        step = neighbourhood.at_servers(slowed + 0.0 * memory[..., -1:])[..., 0] / self.rho
         kept, learning = neighbourhood.at_servers(memory), neighbourhood.at_servers(neighbourhood.learning)[..., 0]
-        masses = [kept[..., 4 * length + place] for place in range(COLUMNS)]
+        masses = [kept[..., 4 * length + place] for place in range(MASSES)]
         xp = kept.__array_namespace__()
         seen = learning > 0
         for mass in masses[:4]:
@@ -398,14 +434,24 @@ class LearnedWeights(ServerRule):
         estimates = [
             kept[..., place * length : (place + 1) * length] / mass[..., None] for place, mass in enumerate(masses[:4])
         ]
+        return _Kept((estimates[0], estimates[1]), (estimates[2], estimates[3]), masses, active)
+
+    def _weights(self, memory: Array, neighbourhood: Neighbourhood, *, settled: bool = False) -> Array:
+        """The weights between the clusters of every server, (S, Q, Q): of one round or, `settled`, of all."""
+        assert self.curvature is not None
+        recent, lasting = self.kept
+        slowed = self.base.slowed(neighbourhood) if not settled else 1.0
+        step = neighbourhood.at_servers(slowed + 0.0 * memory[..., -1:])[..., 0] / self.rho
+        kept = self._kept_of(memory, neighbourhood)
+        masses = kept.masses
         ratio = (1.0 - lasting) / (1.0 + lasting) * (1.0 + recent) / (1.0 - recent)
         taken = step * (masses[0] + masses[1]) / masses[4] if not settled else 0.0 * step + 1.0 / self.curvature
         return eq.cluster_weights(
-            (estimates[0], estimates[1]),
-            (estimates[2], estimates[3]),
+            kept.recent,
+            kept.lasting,
             (masses[0], masses[1]),
             (masses[2], masses[3]),
-            active,
+            kept.active,
             self.curvature,
             taken,
             ratio,

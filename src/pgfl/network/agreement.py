@@ -174,11 +174,11 @@ class Training(Section):
         return int(10 ** len(str(self.rounds)))
 
     def build_algorithm(self) -> Algorithm:
-        """The algorithm with its parameters."""
+        """The algorithm with its parameters; sites do not know whether clients add noise, so weights allow for it."""
         built = self.algorithm.build(self.mixing)
         if self.curvature is None or not isinstance(built.tau, Adaptive):
             return built
-        return replace(built, tau=Adaptive(self.curvature))  # type: ignore[type-var]
+        return replace(built, tau=Adaptive(self.curvature, noised=True))  # type: ignore[type-var]
 
     def build_objective(self, cluster: str, w_norm: float | None = None) -> Objective:
         """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.

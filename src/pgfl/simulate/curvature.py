@@ -41,7 +41,8 @@ def with_curvature(
             f'algorithm.tau = "auto" compares every two clusters, up to {MOST_COMPARED} of them; there are {clusters}. '
             "A cluster of a single client has no two halves to compare either: group clients, or give tau a number."
         )
-    return replace(algorithm, tau=Adaptive(mean_curvature(algorithm, objectives, federation, options, communicator)))  # type: ignore[type-var]
+    found = mean_curvature(algorithm, objectives, federation, options, communicator)
+    return replace(algorithm, tau=Adaptive(found, options.privacy is not None))  # type: ignore[type-var]
 
 
 def _usual_bend(objective: Objective) -> float:

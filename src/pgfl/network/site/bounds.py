@@ -17,7 +17,7 @@ import numpy as np
 from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.roles import Publication
-from pgfl.algorithms.server_rules import COLUMNS
+from pgfl.algorithms.server_rules import COLUMNS, MASSES
 from pgfl.arrays import Floats
 from pgfl.objectives import Bounds, Objective
 
@@ -148,8 +148,8 @@ def clipped_memory(
     whole = 4 * length + COLUMNS
     kept = {cluster: sent[:whole].copy() for cluster, sent in theirs.memory.items() if len(sent) >= whole}
     for cluster, numbers in kept.items():
-        masses, mine = np.clip(numbers[4 * length :], 0.0, 1.0), own.memory.get(cluster)
-        numbers[4 * length :] = masses
+        masses, mine = np.clip(numbers[4 * length : 4 * length + MASSES], 0.0, 1.0), own.memory.get(cluster)
+        numbers[4 * length : 4 * length + MASSES] = masses
         if mine is None or radius is None:
             continue
         for place, (mass, held) in enumerate(zip(masses[:4].tolist(), mine[4 * length :].tolist(), strict=False)):
@@ -158,6 +158,12 @@ def clipped_memory(
                 numbers[part] = 0.0
             elif held > 0.0:
                 numbers[part] = mass * Ball(mine[part] / held, reach * radius).clipped(numbers[part] / mass)
+        took, held = float(masses[:2].sum()), float(mine[4 * length : 4 * length + 2].sum())
+        if took == 0.0:
+            numbers[-1] = 0.0
+        elif held > 0.0:  # a component of such an estimate
+            centre = mine[-1] / held
+            numbers[-1] = took * np.clip(numbers[-1] / took, centre - reach * radius, centre + reach * radius)
     return replace(theirs, memory=kept)
 
 
