@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from pgfl.network.site.store import SiteStore
 from pgfl.simulate.draws import ServerNormals
 from pgfl.studio import workers as kernels
 from pgfl.studio.workers import PAGES, Workers
+from tests.contest import Contest
 
 THREADS = 4
 PATIENCE = 20.0
@@ -126,14 +126,24 @@ def test_threads_that_draw_different_rounds_get_the_numbers_of_their_own(eager):
     in_threads(draw)
 
 
-def test_requests_of_a_page_from_many_threads_get_numbers_of_their_own(eager):
-    workers = Workers.__new__(Workers)  # without its processes
-    workers._newest = multiprocessing.get_context("spawn").Array("Q", PAGES)
-    given = [
-        number for numbers in in_threads(lambda _: [workers.supersede(3) for _ in range(300)]) for number in numbers
-    ]
-    assert sorted(given) == list(range(1, 300 * THREADS + 1))
-    assert workers.current(3) == 300 * THREADS
+def test_requests_of_a_page_from_two_threads_get_numbers_of_their_own():
+    class Numbers(list):
+        """Starts the second thread between a look at a number and its change."""
+
+        def __getitem__(self, page):
+            number = super().__getitem__(page)
+            contest.begin()
+            return number
+
+        def get_lock(self):
+            return contest
+
+    workers, given = Workers.__new__(Workers), []  # without its processes
+    contest = Contest(threading.RLock(), lambda: given.append(workers.supersede(3)))
+    workers._newest = Numbers([0] * PAGES)
+    given.append(workers.supersede(3))
+    contest.finish()
+    assert sorted(given) == [1, 2]
 
 
 def test_kernels_are_compiled_by_one_at_a_time(monkeypatch, eager):

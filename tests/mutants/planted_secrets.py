@@ -152,7 +152,7 @@ SECRETS = (
         "Workers.supersede",
         "with self._newest.get_lock():\n    self._newest[page] += 1\n    return int(self._newest[page])",
         "if True:\n    self._newest[page] += 1\n    return int(self._newest[page])",
-        (LOCKS + "test_requests_of_a_page_from_many_threads_get_numbers_of_their_own",),
+        (LOCKS + "test_requests_of_a_page_from_two_threads_get_numbers_of_their_own",),
     ),
     Mutant(
         "kernels-unlocked",
