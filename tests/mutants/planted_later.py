@@ -158,7 +158,6 @@ LATER: tuple[Mutant, ...] = (
         "self.epsilon is not None",
         "False",
         (ESTIMATORS + "test_privacy_refuses_bounds_that_nobody_stated",),
-        at=2,
     ),
     Mutant(
         "estimator-map-from-records",
