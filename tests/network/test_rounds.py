@@ -226,6 +226,9 @@ class Recorder:
     def judge(self, client, answer, late=None):
         return "it is a lie" if answer == "lie" else None
 
+    def entrusted(self, client):
+        return client == "trusting"
+
     def snapshot(self):
         return None
 
@@ -763,6 +766,28 @@ def test_a_round_closes_once_a_quorum_has_answered_and_the_usual_time_is_over():
     for client in ("ann", "bob"):
         rounds.on_answer(client, 12, "x", rounds.deadline - 9.9)
     assert asked(rounds.tick(rounds.deadline))["eve"] == ("eve", 13)
+
+
+def test_a_client_that_trusts_its_site_is_waited_for_because_its_answer_cannot_count_later():
+    clients = ("ann", "bob", "eve", "trusting")
+    rounds, _ = site(clients=clients, rounds=99, quorum=Quorum(), patience=3.0, pace=0.5)
+    for client in clients:
+        rounds.on_answer(client, 1, "x", 0.4)
+    began = rounds.deadline
+    rounds.tick(began)
+    for client in ("ann", "bob"):
+        rounds.on_answer(client, 2, "x", began + 0.2)
+    assert rounds.deadline == began + 10.0, "two of four are a quorum, but what the third one paid for would be lost"
+    rounds.on_answer("trusting", 2, "x", began + 0.3)
+    assert rounds.deadline == pytest.approx(began + 3 * 0.4), "eve's answer counts whenever it comes"
+    rounds.tick(rounds.deadline)
+    began = rounds.deadline - 10.0
+    for client in ("ann", "bob"):
+        rounds.on_answer(client, 3, "x", began + 0.2)
+    (note,) = [e.text for e in rounds.tick(began + 10.0) if isinstance(e, Note) and "without trusting" in e.text]
+    assert "asked again in round" in note
+    rounds.on_answer("trusting", 3, "x", began + 11.0)
+    assert rounds.refused["late"] == 1
 
 
 def test_an_answer_between_rounds_counts_in_the_next_and_one_that_comes_back_is_asked_what_it_owes():

@@ -207,9 +207,13 @@ class SiteRole:
             return None
         return f"it is {far:.3g} times as far from its public centre as an honest one can be"
 
+    def entrusted(self, client: str) -> bool:
+        """Whether a client leaves its noise to this site."""
+        return self.trustee is not None and client in self.trustee.accounts
+
     def _judge_clean(self, client: str, answer: Answer) -> str | None:
         """In constant words: what depends on a clean contribution must not be read in a log."""
-        if self.trustee is None or client not in self.trustee.accounts:
+        if not self.entrusted(client):
             return "it carries no noise, and this site adds none for this client"
         ball = self._clean_ball(client)
         if ball is None or ball.distance(answer.model) > REFUSED_RADII:

@@ -470,7 +470,7 @@ class SiteRounds:
             self.count(client, "late")
             self._miss(client)
             when = f"asked again in round {self._misses[client][1] + 1}"
-            if client not in self._frames:
+            if not self._belongs_to_a_sum(client):
                 self._outstanding[client] = self._asked[client]
                 when = "its answer counts when it comes"
             text = f"round {self.current} closes without {client} after {now - self._opened_at:.3g} s; {when}"
@@ -495,9 +495,15 @@ class SiteRounds:
     def _closing_time(self, settled: int) -> float:
         """When this round closes without the others: early, once a quorum has answered and the usual time is over."""
         usual = median_low(self._durations) if len(self._durations) >= _LEAST_ANSWERS else math.inf
-        if self._frames or settled < max(1.0, self.quorum.clients * len(self._asked)):
-            return self._close_by  # a masked sum needs its cohort
+        if self._frames or any(self._belongs_to_a_sum(client) for client in self.pending):
+            return self._close_by  # a masked sum needs its cohort, and what is paid for must be able to count
+        if settled < max(1.0, self.quorum.clients * len(self._asked)):
+            return self._close_by
         return min(self._close_by, self._opened_at + max(self.timing.pace, self.timing.patience * usual))
+
+    def _belongs_to_a_sum(self, client: str) -> bool:
+        """Whether a client's answer is part of a noised sum, which is made once: later it cannot count."""
+        return client in self._frames or self.role.entrusted(client)
 
     def _miss(self, client: str) -> None:
         misses, _ = self._misses.get(client, (0, 0))
