@@ -70,10 +70,19 @@ def test_the_demo_fits_any_size(sites, clients, clusters):
 
 def test_the_templates_are_valid(tmp_path):
     done("site", "init", "north", "--home", tmp_path)
-    done("client", "init", "ann", "--home", tmp_path)
+    assert "the noise of the first release is" in done("client", "init", "ann", "--home", tmp_path)
     assert load_site(tmp_path / "site.toml").name == "north"
     assert load_client(tmp_path / "client.toml").privacy.enabled
-    Site(load_site(tmp_path / "site.toml")).store.close()
+    site = Site(load_site(tmp_path / "site.toml"))
+    assert site.role.usual.most == 10.0, "clients and neighbours are bounded by default"
+    site.store.close()
+
+
+def test_a_settings_file_means_its_folder_wherever_it_stands(tmp_path):
+    done("site", "init", "north", "--home", tmp_path)
+    folder, file = ("--home", tmp_path), tmp_path / "site.toml"
+    said = {done("site", "status", *home) for home in (folder, ("--home", file), (f"--home={file}",), (file,))}
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,8 @@ def test_mistakes_with_invitations_are_one_sentence(north, tmp_path, table):
     wide.write_text("a,b,c,d,y\n1,2,3,4,5\n")
     assert "dimension 2, but" in refused(*join, invitation(north), "--table", wide)
     assert "limits.rounds" in refused(*join, invitation(north), "--table", table, "--set", "limits.rounds=1")
+    nonsense = ("--set", "privacy.max_releases=4000")
+    assert "set max_releases = 2." in refused(*join, invitation(north), "--table", table, *nonsense)
     assert not (tmp_path / "ann").exists()
     assert not (tmp_path / "south").exists()
     assert "no cluster 'x'" in refused("site", "invite", "bob", "--cluster", "x", "--home", north)
@@ -335,6 +337,7 @@ def test_nothing_is_written_before_the_owner_agrees(north, tmp_path, table, monk
         assert "Not accepted: nothing was written, sent or charged" in err
         for shown in ("fingerprint", "pgfl (rho 5) with huber", "epsilon 4 at delta", "your limits", "features a, b"):
             assert shown in out
+        assert "the noise of the first release is" in out
         assert not home.exists()
 
 

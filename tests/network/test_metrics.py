@@ -59,6 +59,7 @@ def test_a_site_whose_rounds_bear_no_fruit_is_not_healthy_and_says_why():
     assert status == 503
     why = "no client's answer counted in the last 5 rounds; most often declined: its budget is spent"
     assert json.loads(said)["problem"] == why
+    assert json.loads(said)["answers"] == FIGURES.answers, "by client and reason, as among the metrics"
 
 
 async def asked(port, request):

@@ -82,7 +82,7 @@ def test_the_three_sites_are_started_with_commands_and_ports_that_exist():
     for site in SITES:
         service = COMPOSE["services"][site]
         assert run(*service["command"][:2], "--help").code == 0
-        assert service["command"][-1] == "/srv/pgfl/site.toml"
+        assert service["command"][2:] == ["--home", "/srv/pgfl"]
         assert service["volumes"] == [f"./sites/{site}:/srv/pgfl"]
         assert service["restart"].startswith("on-failure:"), "0 is the end of training, and 2 does not mend itself"
         published += [port.split(":")[0] for port in service["ports"]]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from contextlib import closing, contextmanager
 
 import pytest
 
 from pgfl.demo import demo_federation, demo_training
-from pgfl.errors import NetworkError, SiteCrashed
+from pgfl.errors import LedgerError, NetworkError, SiteCrashed, exit_code
 from pgfl.network.local import LocalNetwork
 from pgfl.network.site.effects import Timing
 from pgfl.network.site.settings import load_site
@@ -84,6 +85,20 @@ def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_p
     assert failed.value.exit_code == 1, "2 is a mistake of the operator, which a restart does not mend"
     saved = site_of(network).rounds.round
     assert saved == 0 if part == "combine" else saved <= site.rounds.round, "what was not saved did not happen"
+
+
+@pytest.mark.parametrize(("error", "code"), [(OSError(errno.ENOSPC, "full"), 1), (LedgerError("It is damaged."), 2)])
+def test_a_full_disk_of_a_running_site_is_worth_a_restart_and_damage_is_not(tmp_path, error, code):
+    network = network_of(tmp_path, start=0.1, quorum={})
+    site = site_of(network)
+
+    def fails(*_, **__):
+        raise error
+
+    site.role.combine = fails
+    with taking_part(network, network.clients_of(SITE)[0]), pytest.raises(NetworkError) as failed:
+        asyncio.run(asyncio.wait_for(site.run(), PATIENCE))
+    assert exit_code(failed.value) == code
 
 
 async def until(condition):

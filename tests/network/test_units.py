@@ -27,7 +27,7 @@ def test_a_unit_calls_a_command_and_its_exit_codes_fit(unit):
     assert program.endswith("/pgfl")
     said = run(*arguments[:2], "--help")
     assert said.code == 0
-    assert arguments[-1].endswith(f"/{arguments[0]}.toml")
+    assert arguments[2:] == ["--home", "/srv/pgfl/%i"]
     assert service["Restart"] == "on-failure"
     not_restarted = {int(code) for code in service["RestartPreventExitStatus"].split()}
     known = [error for _, error in inspect.getmembers(errors, inspect.isclass) if issubclass(error, errors.PgflError)]

@@ -47,6 +47,11 @@ def test_a_first_model_takes_ten_commands_no_edit_and_two_files_between_machines
     assert {words[0] for _, words in commands(FIRST)} == {"site", "client", "predict"}
 
 
+def test_deployment_installs_with_the_same_line():
+    (line,) = re.findall(r"^    (pip install .*)$", PAGE, re.MULTILINE)
+    assert f"    {line}\n" in (ROOT / "docs" / "deployment.md").read_text("utf-8")
+
+
 def made_up_rows(folder, seed):
     x = np.random.default_rng(seed).uniform(-0.5, 0.5, size=(400, 3))
     rows = np.column_stack([x, x @ [1.0, -2.0, 0.5]])

@@ -33,8 +33,9 @@ class FolderGroup(TyperGroup):
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """As click does, with `--home` before a settings file that stands alone."""
-        place = next((number for number, word in enumerate(args) if word.endswith(".toml")), None)
-        if place is not None and not args[place - 1].startswith("--home"):
+        files = (number for number, word in enumerate(args) if word.endswith(".toml"))
+        place = next(files, None)
+        if place is not None and args[place - 1] != "--home" and not args[place].startswith("--home="):
             args = [*args[:place], "--home", *args[place:]]
         return super().resolve_command(ctx, args)
 

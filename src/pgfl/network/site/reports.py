@@ -176,7 +176,7 @@ def _escaped(text: str) -> str:
 def health_page(figures: Figures) -> tuple[int, str]:
     """Status 200 if the site makes progress or is done, else 503 with the reason."""
     said = {"site": figures.site, "phase": figures.phase, "round": figures.round, "problem": figures.problem}
-    return (503 if figures.problem else 200), json.dumps(said)
+    return (503 if figures.problem else 200), json.dumps({**said, "answers": figures.answers}, default=dict)
 
 
 @dataclass
