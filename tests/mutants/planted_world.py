@@ -36,6 +36,17 @@ WORLD = (
         (GUARD + "test_a_thousand_idle_connections_do_not_lock_a_client_out",),
     ),
     Mutant(
+        "trusting-clients-overtaken",
+        "a round closes without a client that trusts its site once others have answered",
+        "It pays for an answer that cannot count.",
+        "SiteRounds._belongs_to_a_sum",
+        "self.role.entrusted(client)",
+        "False",
+        (
+            "tests/network/test_rounds.py::test_a_client_that_trusts_its_site_is_waited_for_because_its_answer_cannot_count_later",
+        ),
+    ),
+    Mutant(
         "stragglers-charged-again",
         "a client whose answer is on the way is asked, and charged, once more",
         "It pays for every round in which it computes, and is always late.",
