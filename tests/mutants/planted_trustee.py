@@ -116,7 +116,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a clean answer is taken from a client that the site keeps no account for",
         "It would be used without being charged.",
         "SiteRole._judge_clean",
-        "self.trustee is None or client not in self.trustee.accounts",
+        "not self.entrusted(client)",
         "self.trustee is None",
         (TRUSTEE + "a_clean_answer_is_refused_where_no_noise_would_be_added",),
     ),
