@@ -320,7 +320,8 @@ def _kind_and_tau(facts: TableFacts, options: InitOptions) -> list[str]:
         lines += [_key("kind", "pgfl"), _key("client", "gradient", loses_less)]
     if not options.discover and len(facts.places.clusters) == 1:
         return [*lines, _key("tau", 0.0, "there is one cluster; several can learn from each other")]
-    if options.epsilon is None if options.learn is None else options.learn:
+    learn = options.epsilon is None if options.learn is None else options.learn
+    if learn:
         return [*lines, _key("tau", AUTO, "clusters learn from each other as far as they agree; 0 keeps them apart")]
     return [*lines, _key("tau", 0.0, 'above 0, or "auto", clusters learn from each other')]
 
